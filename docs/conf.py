@@ -1,0 +1,9 @@
+project = "anisoscope"
+author = "The anisoscope authors"
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax"]
+myst_enable_extensions = ["dollarmath"]
+html_theme = "furo"
+exclude_patterns = ["_build"]
+autodoc_typehints = "description"
+autodoc_member_order = "bysource"
+suppress_warnings = ["myst.header", "myst.xref_missing"]

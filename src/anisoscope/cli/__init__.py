@@ -1,0 +1,40 @@
+"""The command line: one file a command. Help and errors never import torch."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from cyclopts import App, CycloptsError
+from rich.console import Console
+
+from anisoscope import __version__
+from anisoscope.cli.measure import measure
+from anisoscope.errors import AnisoscopeError, BrokenRuleError
+
+app = App(
+    name="anisoscope",
+    help="Watch the geometry of a language model while it learns. Begin with: `anisoscope measure demo`",
+    version=__version__,
+    result_action="return_value",
+)
+app.command(measure)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line: exit 0 for success, 2 for wrong use, 1 for failure, 130 when interrupted."""
+    errors = Console(stderr=True, soft_wrap=True, highlight=False)
+    try:
+        app(arguments, exit_on_error=False, print_error=False)
+    except (CycloptsError, BrokenRuleError) as error:
+        errors.print(f"error: {error}", style="red", markup=False)
+        sys.exit(2)
+    except AnisoscopeError as error:
+        errors.print(f"error: {error}", style="red", markup=False)
+        sys.exit(1)
+    except BrokenPipeError:  # the reader of a pipe went away, as `| head` does
+        sys.stderr.close()
+        sys.exit(1)
+    except KeyboardInterrupt:
+        errors.print("interrupted", style="yellow")
+        sys.exit(130)

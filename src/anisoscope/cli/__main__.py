@@ -1,0 +1,5 @@
+"""``python -m anisoscope.cli``, for where the console script is not on the path."""
+
+from anisoscope.cli import main
+
+main()

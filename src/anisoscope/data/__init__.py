@@ -1,0 +1,1 @@
+"""Where numbers and texts come from. Knows torch and errors."""

@@ -1,0 +1,1 @@
+"""Pure functions of clouds and statistics. Knows stats."""

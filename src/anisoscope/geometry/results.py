@@ -1,0 +1,76 @@
+"""Named results: a number with what is needed to read it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """A measured number. ``float(estimate)`` gives the value.
+
+    ``low`` and ``high`` bound a 95 % interval and are ``None`` where none exists. ``floor`` is what isotropic noise of
+    the same shape would score, ``None`` where no formula is known. ``n`` counts the rows used. An undefined number is
+    NaN and ``note`` says why.
+    """
+
+    value: float
+    n: int
+    low: float | None = None
+    high: float | None = None
+    floor: float | None = None
+    note: str | None = None
+
+    def __float__(self) -> float:
+        return self.value
+
+    def __str__(self) -> str:
+        interval = "" if self.low is None or self.high is None else f" [{self.low:.4g}, {self.high:.4g}]"
+        note = "" if self.note is None else f" ({self.note})"
+        return f"{self.value:.4g}{interval}{note}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CosineEstimate(Estimate):
+    """The average cosine; ``zero_rows`` have no direction and were left out."""
+
+    zero_rows: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalEstimate(Estimate):
+    """Isotropy inside clusters beside that of the whole; small clusters were left out, with their rows."""
+
+    whole: float = math.nan
+    clusters: int = 0
+    clusters_left_out: int = 0
+    rows_left_out: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DimensionEstimate(Estimate):
+    """An intrinsic dimension from neighbour distances of ``n`` unique rows."""
+
+    exact_duplicates: int = 0
+    near_duplicates: int = 0
+
+    @property
+    def duplicates(self) -> int:
+        """Rows removed before ranks were formed."""
+        return self.exact_duplicates + self.near_duplicates
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalePoint(Estimate):
+    """The dimension seen between the neighbours of rank ``order`` and ``2·order``, at mean distance ``radius``."""
+
+    order: int = 1
+    radius: float = math.nan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScaleCurve(DimensionEstimate):
+    """Dimension against scale; the value is that of the smallest scale."""
+
+    points: tuple[ScalePoint, ...] = ()

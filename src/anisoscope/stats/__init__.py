@@ -1,0 +1,1 @@
+"""Streams to mergeable sufficient statistics. Knows torch and nothing of the rest of the package."""

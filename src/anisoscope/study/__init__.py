@@ -1,0 +1,1 @@
+"""Whole experiments, put together from the parts below."""
