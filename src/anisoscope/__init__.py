@@ -14,22 +14,33 @@ _HOME = {
     "AnisoscopeError": "errors",
     "Directions": "stats.directions",
     "Estimate": "geometry.results",
+    "Evidence": "evidence.judge",
     "Moments": "stats.moments",
     "Neighbours": "geometry.neighbours",
     "Reservoir": "stats.reservoir",
+    "Subspace": "geometry.subspace",
     "TokenCounts": "stats.counts",
+    "adjust": "evidence.inference",
     "all_reduce": "stats.reduce",
     "average_cosine": "geometry.isotropy",
+    "cross_fit": "evidence.cross_fit",
     "effective_rank": "geometry.isotropy",
+    "energy_share": "evidence.energy",
+    "fit_subspace": "geometry.subspace",
     "gride": "geometry.dimension",
     "isoscore": "geometry.isotropy",
     "isoscore_of_covariance": "geometry.isotropy",
     "isoscore_star": "geometry.isotropy",
+    "judge": "evidence.judge",
+    "ladder": "evidence.ladder",
     "levina_bickel": "geometry.dimension",
     "local_isotropy": "geometry.isotropy",
     "neighbours": "geometry.neighbours",
+    "pairing_share": "evidence.pairing",
     "participation_ratio": "geometry.isotropy",
     "partition_ratio": "geometry.isotropy",
+    "principal_angles": "geometry.subspace",
+    "semi_nmf": "geometry.semi_nmf",
     "top_share": "geometry.isotropy",
     "two_nn": "geometry.dimension",
 }
@@ -38,6 +49,13 @@ __all__ = [*_HOME, "__version__"]  # pyright: ignore[reportUnsupportedDunderAll]
 
 if TYPE_CHECKING:
     from anisoscope.errors import AnisoscopeError as AnisoscopeError
+    from anisoscope.evidence.cross_fit import cross_fit as cross_fit
+    from anisoscope.evidence.energy import energy_share as energy_share
+    from anisoscope.evidence.inference import adjust as adjust
+    from anisoscope.evidence.judge import Evidence as Evidence
+    from anisoscope.evidence.judge import judge as judge
+    from anisoscope.evidence.ladder import ladder as ladder
+    from anisoscope.evidence.pairing import pairing_share as pairing_share
     from anisoscope.geometry.dimension import gride as gride
     from anisoscope.geometry.dimension import levina_bickel as levina_bickel
     from anisoscope.geometry.dimension import two_nn as two_nn
@@ -53,6 +71,10 @@ if TYPE_CHECKING:
     from anisoscope.geometry.neighbours import Neighbours as Neighbours
     from anisoscope.geometry.neighbours import neighbours as neighbours
     from anisoscope.geometry.results import Estimate as Estimate
+    from anisoscope.geometry.semi_nmf import semi_nmf as semi_nmf
+    from anisoscope.geometry.subspace import Subspace as Subspace
+    from anisoscope.geometry.subspace import fit_subspace as fit_subspace
+    from anisoscope.geometry.subspace import principal_angles as principal_angles
     from anisoscope.stats.counts import TokenCounts as TokenCounts
     from anisoscope.stats.directions import Directions as Directions
     from anisoscope.stats.moments import Moments as Moments

@@ -75,14 +75,7 @@ def participation_ratio(x: Measurable, corrected: bool = False) -> Estimate:
     The plain ratio is biased far down at small N. ``corrected=True`` estimates numerator and denominator without bias
     for any law with fourth moments (Himeno & Yamada 2014); it is never clipped and may exceed D.
     """
-    moments = _moments(x, higher=corrected)
-    n = _n(moments)
-    square_of_trace, trace_of_square = _traces(moments, corrected)
-    if float(moments.scatter.diagonal().sum()) == 0:
-        return Estimate(value=math.nan, n=n, note=NO_SPREAD)
-    floor = float(moments.width) if corrected else noise_participation(n, moments.width)
-    note = "noisy below 8 rows" if corrected and n < 8 else None
-    return Estimate(value=float(square_of_trace / trace_of_square), n=n, floor=floor, note=note)
+    return _participation(_moments(x, higher=corrected), corrected)
 
 
 def isoscore(x: Measurable, corrected: bool = False) -> Estimate:
@@ -93,7 +86,7 @@ def isoscore(x: Measurable, corrected: bool = False) -> Estimate:
     1.0
     """
     moments = _moments(x, higher=corrected)
-    return _rescaled(participation_ratio(moments, corrected), moments.width)
+    return _rescaled(_participation(moments, corrected), moments.width)
 
 
 def isoscore_star(
@@ -231,6 +224,16 @@ def local_isotropy(x: Cloud, clusters: int = 16, seed: int = 0) -> LocalEstimate
         clusters_left_out=small,
         rows_left_out=n - used,
     )
+
+
+def _participation(moments: Moments, corrected: bool) -> Estimate:
+    n = _n(moments)
+    square_of_trace, trace_of_square = _traces(moments, corrected)
+    if float(moments.scatter.diagonal().sum()) == 0:
+        return Estimate(value=math.nan, n=n, note=NO_SPREAD)
+    floor = float(moments.width) if corrected else noise_participation(n, moments.width)
+    note = "noisy below 8 rows" if corrected and n < 8 else None
+    return Estimate(value=float(square_of_trace / trace_of_square), n=n, floor=floor, note=note)
 
 
 def _moments(x: Measurable, *, higher: bool = False, double: bool = False) -> Moments:

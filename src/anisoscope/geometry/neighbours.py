@@ -86,11 +86,11 @@ def nearest(x_ND: Tensor, k: int) -> tuple[Tensor, Tensor]:
         return x_ND.new_empty(n, 0, dtype=torch.float64), x_ND.new_empty(n, 0, dtype=torch.int64)
     m = min(k + _SLACK, n - 1)
     mean_D = x_ND.mean(0, dtype=torch.float64)
-    y_ND = torch.cat([(part.double() - mean_D).float() for part in x_ND.split(BLOCK_ROWS)])
-    bound_Nm, candidates_Nm = _candidates(y_ND, m)
+    y_ND = _centred(x_ND, mean_D)
+    bound_Nm, candidates_Nm = _candidates(y_ND, n, m)
     distances_Nk, indices_Nk = _measured(x_ND, torch.arange(n, device=x_ND.device), candidates_Nm, k)
     if m < n - 1:
-        norms_N = torch.linalg.vector_norm(y_ND, dim=1).double()
+        norms_N = torch.linalg.vector_norm(y_ND[:n], dim=1).double()
         unsure = _unproven(distances_Nk[:, -1], bound_Nm[:, -1].double(), norms_N, _error(y_ND))
         del y_ND
         for rows in unsure.split(BLOCK_ROWS):
@@ -104,10 +104,17 @@ def _blocks(n: int, first: int = 0) -> Iterator[slice]:
         yield slice(start, min(start + BLOCK_ROWS, n))
 
 
-def _candidates(y_ND: Tensor, m: int) -> tuple[Tensor, Tensor]:
-    """Squared distances (expanded form) and indices of the m nearest, each pair of blocks multiplied once."""
-    n = y_ND.shape[0]
-    y_ND = torch.nn.functional.pad(y_ND, (0, 0, 0, -n % _GROUP))
+def _centred(x_ND: Tensor, mean_D: Tensor) -> Tensor:
+    """The one copy of the cloud: centred in float64, kept in float32, filled up with zero rows to whole groups."""
+    n, width = x_ND.shape
+    y_ND = torch.zeros(n + -n % _GROUP, width, dtype=torch.float32, device=x_ND.device)
+    for rows in _blocks(n):
+        y_ND[rows] = x_ND[rows].double() - mean_D
+    return y_ND
+
+
+def _candidates(y_ND: Tensor, n: int, m: int) -> tuple[Tensor, Tensor]:
+    """Squared distances (expanded form) and indices of the m nearest of the first n rows."""
     squares_N = torch.cat([(part * part).sum(1) for part in y_ND.split(BLOCK_ROWS)])
     squares_N[n:] = math.inf  # the rows that fill the last group are nobody's neighbours
     best = _Best.none(y_ND.shape[0], m, y_ND)

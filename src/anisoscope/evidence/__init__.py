@@ -1,0 +1,1 @@
+"""A measurement against its nulls. Knows geometry and stats."""

@@ -1,0 +1,33 @@
+"""The ladder applied to evidence: q over the layers of one model and step, then the rule of ``anisoscope.verdict``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from anisoscope import verdict
+from anisoscope.errors import broken
+from anisoscope.evidence.inference import adjust
+from anisoscope.evidence.judge import Evidence
+
+
+def ladder(evidences: Sequence[Evidence], *, view: str) -> verdict.Ladder:
+    """Verdicts of the layers (by their place in ``evidences``) and of the model; p is adjusted over the layers."""
+    if not evidences:
+        raise broken("a ladder must have at least one layer", 0, "pass the evidence of each layer")
+    rows = []
+    for null in verdict.RUNGS.get(view, ()):
+        q = adjust([evidence.p.get(null, math.nan) for evidence in evidences])
+        for layer, evidence in enumerate(evidences):
+            found = evidence.enrichment.get(null)
+            rows.append(
+                {
+                    "layer": layer,
+                    "null": null,
+                    "q": float(q[layer]),
+                    "value": None if found is None or evidence.undetermined else found.value,
+                    "low": None if found is None else found.low,
+                    "high": None if found is None else found.high,
+                }
+            )
+    return verdict.ladder(rows, view=view)

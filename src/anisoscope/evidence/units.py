@@ -1,0 +1,140 @@
+"""Gradient energy by independent unit (sequence, or token type): what intervals and paired tests are made of.
+
+Letters: n units, T positions, D width, E columns of δ, R draws.
+
+In the representation and embedding views energies add up over units. In the weight view they do not: the gradient is
+``G = Σ_s G_s`` and its energy is the sum of a Gram matrix over pairs of sequences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_CHUNK_NUMBERS = 1 << 24
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Energies:
+    """Energy inside and outside, and the mean inside over sign flips of the axes."""
+
+    inside: Tensor
+    outside: Tensor
+    axes: Tensor
+
+    def __add__(self, other: Energies) -> Energies:
+        return Energies(self.inside + other.inside, self.outside + other.outside, self.axes + other.axes)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AdditiveUnits:
+    """Energies per unit that simply add up."""
+
+    ids: Tensor
+    energies: Energies
+
+    @classmethod
+    def of(cls, inside_N: Tensor, outside_N: Tensor, axes_N: Tensor, groups_N: Tensor) -> AdditiveUnits:
+        """Sum the energies of rows by group."""
+        ids, place = torch.unique(groups_N, return_inverse=True)
+        zero = inside_N.new_zeros(len(ids))
+        parts = (zero.index_add(0, place, part) for part in (inside_N, outside_N, axes_N))
+        return cls(ids, Energies(*parts))
+
+    @property
+    def total(self) -> Energies:
+        """Energies of all units together."""
+        e = self.energies
+        return Energies(e.inside.sum(), e.outside.sum(), e.axes.sum())
+
+    def left_out(self) -> Energies:
+        """Energies of all units but one, for each."""
+        total, e = self.total, self.energies
+        return Energies(total.inside - e.inside, total.outside - e.outside, total.axes - e.axes)
+
+    def mixed(self, other: Any, chosen_Rn: Tensor, scales: tuple[float, float]) -> tuple[Tensor, Tensor]:
+        """Energies of mixtures of the units of both sides, each side's energies times its scale."""
+        inside = torch.cat([self.energies.inside * scales[0], other.energies.inside * scales[1]])
+        outside = torch.cat([self.energies.outside * scales[0], other.energies.outside * scales[1]])
+        return chosen_Rn @ inside, chosen_Rn @ outside
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BilinearUnits:
+    """Gradients ``G_s = D_sᵀX_s`` of a linear map by sequence, kept as their factors ``(n, T, ·)``."""
+
+    ids: Tensor
+    inputs: Tensor
+    deltas: Tensor
+    basis: Tensor
+
+    @property
+    def total(self) -> Energies:
+        """Energies of the summed gradient."""
+        grams = self._grams()
+        return Energies(*(gram.sum() for gram in (grams.inside, grams.outside, grams.axes)))
+
+    def left_out(self) -> Energies:
+        """Energies of the gradient without one sequence, for each."""
+        grams = self._grams()
+
+        def without_one(gram: Tensor) -> Tensor:
+            return (gram.sum() - 2 * gram.sum(1) + gram.diagonal()).clamp_min(0)
+
+        return Energies(without_one(grams.inside), without_one(grams.outside), without_one(grams.axes))
+
+    def mixed(self, other: Any, chosen_Rn: Tensor, scales: tuple[float, float]) -> tuple[Tensor, Tensor]:
+        """Energies of sums of ``G_s`` taken from both sides, each side's energies times its scale."""
+        own, theirs, cross = self._grams(), _grams(other, other), _grams(self, other)
+        a, b = (scale**0.5 for scale in scales)
+
+        def energy(x: Tensor, y: Tensor, xy: Tensor) -> Tensor:
+            joint = torch.cat([torch.cat([a * a * x, a * b * xy], 1), torch.cat([a * b * xy.T, b * b * y], 1)])
+            return ((chosen_Rn @ joint) * chosen_Rn).sum(1).clamp_min(0)
+
+        return energy(own.inside, theirs.inside, cross.inside), energy(own.outside, theirs.outside, cross.outside)
+
+    def _grams(self) -> Energies:
+        return _grams(self, self)
+
+
+def _grams(a: BilinearUnits, b: BilinearUnits) -> Energies:
+    """Inner products of all pairs of ``G_s``: inside, outside, and under the weights of the axes."""
+    shape = (a.inputs.shape[0], b.inputs.shape[0])
+    total = Energies(*(torch.zeros(shape, dtype=torch.float64, device=a.inputs.device) for _ in range(3)))
+    step = max(1, _CHUNK_NUMBERS // (sum(shape) * a.inputs.shape[2]))
+    for start in range(0, a.deltas.shape[2], step):
+        first = _parts(a, slice(start, start + step))
+        second = first if b is a else _parts(b, slice(start, start + step))
+        total = total + Energies(*(x @ y.T for x, y in zip(first, second, strict=True)))
+    return total
+
+
+def _parts(units: BilinearUnits, columns: slice) -> tuple[Tensor, Tensor, Tensor]:
+    g_nED = units.deltas[:, :, columns].double().mT @ units.inputs.double()
+    inside = (g_nED @ units.basis) @ units.basis.T
+    weighted = g_nED * units.basis.square().sum(1).sqrt()
+    return inside.flatten(1), (g_nED - inside).flatten(1), weighted.flatten(1)
+
+
+Units = AdditiveUnits | BilinearUnits
+
+
+def totals(folds: Sequence[Units]) -> Energies:
+    """Energies over all folds."""
+    return reduce(lambda x, y: x + y, (units.total for units in folds))
+
+
+def left_out(folds: Sequence[Units]) -> Energies:
+    """Energies over all folds with one unit left out, for each unit of each fold in turn."""
+    whole = [units.total for units in folds]
+    parts = []
+    for i, units in enumerate(folds):
+        others = [total for j, total in enumerate(whole) if j != i]
+        parts.append(reduce(lambda x, y: x + y, others, units.left_out()))
+    return Energies(*(torch.cat([getattr(part, name) for part in parts]) for name in ("inside", "outside", "axes")))

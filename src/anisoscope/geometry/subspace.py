@@ -1,0 +1,210 @@
+"""Low-rank directions fitted on a cloud: tangent proxies and their ablations.
+
+Letters: N rows, D width, K rank. Bases are float64 and orthonormal; everything that can be read off moments is.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from anisoscope.errors import broken
+from anisoscope.geometry.cloud import Cloud, Measurable, as_cloud
+from anisoscope.geometry.dimension import two_nn
+from anisoscope.geometry.semi_nmf import SemiNMF, semi_nmf
+from anisoscope.stats.moments import Moments
+
+Method = Literal["pca", "svd", "semi_nmf", "haar", "mean"]
+METHODS: tuple[Method, ...] = ("pca", "svd", "semi_nmf", "haar", "mean")
+_ORTHONORMAL = 1e-6
+_EMPTY = 1e-12
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Subspace:
+    """An orthonormal basis ``(D, K)`` and where it came from.
+
+    ``spectrum`` has the variances the method ranked (all of them for ``pca`` and ``svd``, descending), ``explained``
+    the share of the cloud's variance inside (about the mean for ``pca`` and ``haar``, about 0 for the others).
+
+    >>> import torch
+    >>> x = torch.randn(200, 5, generator=torch.Generator().manual_seed(0)) * torch.tensor([9.0, 4.0, 1.0, 1.0, 1.0])
+    >>> plane = fit_subspace(x, method="pca", rank=2)
+    >>> plane.basis.shape, round(plane.explained, 1)
+    (torch.Size([5, 2]), 1.0)
+    >>> torch.allclose(plane.project(x) + plane.remove(x), x.double())
+    True
+    """
+
+    basis: Tensor
+    method: str = "given"
+    spectrum: Tensor | None = None
+    explained: float = math.nan
+    n: int = 0
+    seed: int | None = None
+    factors: SemiNMF | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.basis.ndim != 2 or not 1 <= self.basis.shape[1] <= self.basis.shape[0]:
+            raise broken(
+                "a basis must have the shape (D, K) with 1 ≤ K ≤ D",
+                f"shape {tuple(self.basis.shape)}",
+                "pass directions as columns",
+            )
+        basis = self.basis.detach().to(torch.float64)
+        gap = float((basis.T @ basis - torch.eye(basis.shape[1], dtype=basis.dtype, device=basis.device)).abs().max())
+        if not gap <= _ORTHONORMAL:
+            raise broken(
+                f"a basis must be orthonormal to {_ORTHONORMAL:g}",
+                f"‖QᵀQ − I‖ = {gap:.2g}",
+                "orthonormalise it with torch.linalg.qr(basis).Q",
+            )
+        object.__setattr__(self, "basis", basis)
+
+    @property
+    def rank(self) -> int:
+        """K, the number of directions."""
+        return self.basis.shape[1]
+
+    @property
+    def width(self) -> int:
+        """D, the width of the space."""
+        return self.basis.shape[0]
+
+    def complement(self) -> Subspace:
+        """All directions orthogonal to these."""
+        if self.rank == self.width:
+            raise broken("a subspace with a complement must have rank below its width", self.rank, "lower the rank")
+        whole = torch.linalg.qr(self.basis, mode="complete").Q
+        return Subspace(whole[:, self.rank :], method=f"complement of {self.method}", n=self.n, seed=self.seed)
+
+    def project(self, x: Tensor) -> Tensor:
+        """The part of each row inside, in the full space and in float64."""
+        basis = self.basis.to(x.device)
+        return (x.double() @ basis) @ basis.T
+
+    def remove(self, x: Tensor) -> Tensor:
+        """The part of each row outside."""
+        return x.double() - self.project(x)
+
+    def to(self, device: torch.device | str) -> Subspace:
+        """The same directions on another device."""
+        spectrum = None if self.spectrum is None else self.spectrum.to(device)
+        return Subspace(self.basis.to(device), self.method, spectrum, self.explained, self.n, self.seed, self.factors)
+
+
+def fit_subspace(
+    x: Measurable, *, method: Method, rank: int | str, generator: torch.Generator | None = None
+) -> Subspace:
+    """Fit K directions to a cloud, or to its ``Moments`` where the method needs no more.
+
+    ``method``: ``pca`` (centred), ``svd`` (uncentred), ``semi_nmf`` (the span of its concepts; rows only), and the
+    ablations ``haar`` (random) and ``mean`` (the mean direction alone). ``rank``: a number, an explained share such as
+    ``"95%"``, or ``"id"`` for the TwoNN dimension of the rows, rounded.
+    """
+    if method not in METHODS:
+        raise broken(f"method must be one of {' '.join(METHODS)}", repr(method), "use 'pca'")
+    rows = None if isinstance(x, Moments) else as_cloud(x, at_least=2)
+    moments = x if isinstance(x, Moments) else Moments.of(as_cloud(x, at_least=2).double(), higher=False)
+    n, seed = round(float(moments.count)), _seed(generator)
+    if method == "mean":
+        return _mean_direction(moments, rank, n)
+    centred = method in ("pca", "haar")
+    second = moments.scatter if centred else moments.second
+    spectrum, vectors = torch.linalg.eigh(second)
+    spectrum, vectors = spectrum.flip(0).clamp_min(0) / max(n - centred, 1), vectors.flip(1)
+    k = _resolved_rank(rank, rows, spectrum, method, n)
+    factors = None
+    if method == "haar":
+        basis = _random_basis(moments.width, k, seed).to(second.device)
+        spectrum = _along(second, basis) / max(n - 1, 1)
+    elif method == "semi_nmf":
+        if rows is None:
+            raise broken("semi_nmf must be fitted on rows", "Moments", "pass the rows, or use svd")
+        factors = semi_nmf(rows, k, generator=generator)
+        basis = torch.linalg.qr(factors.concepts.T.double()).Q
+        spectrum = _along(second, basis) / max(n, 1)
+    else:
+        basis = vectors[:, :k]
+    explained = float(_along(second, basis).sum() / second.diagonal().sum())
+    return Subspace(basis, method, spectrum, explained, n, seed, factors)
+
+
+def principal_angles(a: Subspace, b: Subspace) -> Tensor:
+    """Angles between two subspaces in radians, ascending; exact for small angles too (Björck & Golub 1973).
+
+    >>> import torch
+    >>> e = torch.eye(3, dtype=torch.float64)
+    >>> principal_angles(Subspace(e[:, :2]), Subspace(e[:, 1:])).rad2deg().tolist()
+    [0.0, 90.0]
+    """
+    if a.width != b.width:
+        raise broken(f"compared subspaces must share the width {a.width}", b.width, "compare within one site")
+    if a.rank < b.rank:
+        a, b = b, a
+    other = b.basis.to(a.basis.device)
+    inner = a.basis.T @ other
+    cosines = torch.linalg.svdvals(inner).clamp(0, 1)
+    sines = torch.linalg.svdvals(other - a.basis @ inner).clamp(0, 1).flip(0)
+    return torch.where(cosines.square() < 0.5, torch.acos(cosines), torch.asin(sines))
+
+
+def _mean_direction(moments: Moments, rank: int | str, n: int) -> Subspace:
+    if rank != 1:
+        raise broken("rank must be 1 for the method mean", repr(rank), "it is one direction; use rank=1")
+    length = torch.linalg.vector_norm(moments.mean)
+    if float(length) <= _EMPTY * float(moments.second.diagonal().sum() / max(n, 1)) ** 0.5:
+        raise broken("a cloud must have a mean to take its direction", "mean 0", "use another method")
+    basis = (moments.mean / length)[:, None]
+    second = moments.second
+    inside = _along(second, basis)
+    return Subspace(basis, "mean", inside / max(n, 1), float(inside.sum() / second.diagonal().sum()), n)
+
+
+def _along(second: Tensor, basis: Tensor) -> Tensor:
+    return ((second @ basis) * basis).sum(0)
+
+
+def _random_basis(width: int, rank: int, seed: int) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.linalg.qr(torch.randn(width, rank, generator=generator, dtype=torch.float64)).Q
+
+
+def _resolved_rank(rank: int | str, rows: Tensor | None, spectrum: Tensor, method: str, n: int) -> int:
+    width = spectrum.shape[0]
+    if rank == "id":
+        if rows is None:
+            raise broken("rank 'id' must be measured on rows", "Moments", "pass the rows or a number")
+        dimension = float(two_nn(rows))
+        if math.isnan(dimension):
+            raise broken("rank 'id' needs a measurable intrinsic dimension", two_nn(rows).note, "give a number")
+        rank = max(1, round(dimension))
+    elif isinstance(rank, str):
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)%", rank)
+        if not match or not 0 < float(match[1]) <= 100:
+            raise broken("rank must be a number, a share such as '95%', or 'id'", repr(rank), "use 32")
+        share = spectrum.cumsum(0) / spectrum.sum()
+        rank = int((share < float(match[1]) / 100 - 1e-12).sum()) + 1
+    limit = width if method == "haar" else min(width, n - (method == "pca"))
+    if not 1 <= rank <= limit:
+        raise broken(
+            f"rank must lie in 1…{limit} for {n} vectors of width {width}",
+            rank,
+            "lower the rank or observe more tokens",
+        )
+    filled = int((spectrum > _EMPTY * spectrum[0]).sum())
+    if method in ("pca", "svd") and rank > filled:
+        raise broken(f"rank must be at most {filled}, the number of directions with any variance", rank, "lower it")
+    return rank
+
+
+def _seed(generator: torch.Generator | None) -> int:
+    return 0 if generator is None else generator.initial_seed()
+
+
+__all__ = ["METHODS", "Cloud", "Method", "Subspace", "fit_subspace", "principal_angles"]

@@ -1,0 +1,224 @@
+"""Closed forms against enumeration and Monte Carlo; the algebra that nulls share."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from anisoscope import Moments, Subspace, energy_share, fit_subspace, judge, pairing_share
+from anisoscope.evidence.spectral import axes_draws, haar_draws, isotropy_gain, normal_draws
+from anisoscope.evidence.tables import haar_frames, haar_weights
+from anisoscope.testing import rotation
+from reference import slow_evidence as slow
+
+
+def basis(d, k, seed=0):
+    return Subspace(rotation(d, seed=seed)[:, :k])
+
+
+def rows(n, d, seed=0, dtype=torch.float64):
+    scale = torch.linspace(3, 0.2, d, dtype=torch.float64)
+    x = torch.randn(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * scale
+    return x.to(dtype)
+
+
+@pytest.mark.parametrize(("d", "k"), [(6, 1), (12, 4), (30, 15)])
+def test_haar_and_normal_means_agree_with_explicit_frames(d, k):
+    g = rows(200, d)
+    second = (g.T @ g).numpy()
+    subspace = basis(d, k)
+    q = subspace.basis.numpy()
+    rng = np.random.default_rng(0)
+    frames = [slow.random_frame(d, k, rng) for _ in range(2000)]
+    shares = np.array([slow.share(second, f) for f in frames])
+    evidence = judge(g, subspace, nulls=("haar", "normal"), isotropy=False)
+    assert evidence.mean["haar"] == pytest.approx(shares.mean(), abs=4 * shares.std() / math.sqrt(2000))
+    beside = [np.linalg.qr(f - q @ (q.T @ f))[0] for f in frames]
+    normal = np.array([slow.share(second, f) for f in beside])
+    assert evidence.mean["normal"] == pytest.approx(normal.mean(), abs=4 * normal.std() / math.sqrt(2000) + 1e-9)
+    # and the draws have the law of the explicit shares, not only their mean
+    total = np.trace(second)
+    cheap = haar_draws(torch.from_numpy(second)[None], k, 2000, 7).inside[0].numpy() / total
+    assert np.quantile(cheap, [0.05, 0.5, 0.95]) == pytest.approx(np.quantile(shares, [0.05, 0.5, 0.95]), abs=0.03)
+    paper = normal_draws(torch.from_numpy(second)[None], subspace.basis[None], 2000, 7).inside[0].numpy() / total
+    assert np.quantile(paper, [0.05, 0.5, 0.95]) == pytest.approx(np.quantile(normal, [0.05, 0.5, 0.95]), abs=0.03)
+
+
+def test_tables_are_those_of_frames():
+    weights, frames = haar_weights(9, 3, 500, 1), haar_frames(9, 3, 500, 1)
+    assert torch.allclose(weights.sum(1), torch.full((500,), 3.0, dtype=torch.float64))
+    assert torch.allclose(frames.mT @ frames, torch.eye(3, dtype=torch.float64).expand(500, 3, 3), atol=1e-12)
+    # squared row norms of a uniform frame are Beta(K/2, (D−K)/2)
+    for table in (weights, frames.square().sum(2)):
+        assert float(table.var()) == pytest.approx(1.5 * 3 / (4.5**2 * 5.5), rel=0.1)
+
+
+def test_axes_draws_are_sign_flips():
+    g, subspace = rows(50, 5), basis(5, 2)
+    second = g.T @ g
+    drawn = axes_draws(second[None], subspace.basis[None], 400, 0)
+    flips = [
+        float(energy_share(g, Subspace(torch.diag(torch.tensor(s, dtype=torch.float64)) @ subspace.basis)).inside)
+        for s in np.array(np.meshgrid(*[[-1, 1]] * 5)).T.reshape(-1, 5)
+    ]
+    assert {round(float(v), 6) for v in drawn.inside[0]} <= {round(v, 6) for v in flips}
+    evidence = judge(g, subspace, nulls=("axes",), isotropy=False)
+    assert evidence.mean["axes"] == pytest.approx(np.mean(flips) / float(second.diagonal().sum()), rel=1e-10)
+
+
+@pytest.mark.parametrize(("n", "t", "d", "e"), [(2, 3, 4, 2), (4, 2, 3, 3), (5, 3, 6, 1)])
+def test_pairing_by_sequence_is_the_mean_over_all_permutations(n, t, d, e):
+    rng = np.random.default_rng(0)
+    x, delta = rng.normal(size=(n, t, d)) + 1, rng.normal(size=(n, t, e)) - 0.5
+    subspace = basis(d, 2)
+    expected = slow.pairing_by_enumeration(x, delta, subspace.basis.numpy())
+    assert pairing_share(x, delta, subspace) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("labels", [None, [0, 0, 0, 1, 1, 1], [0, 0, 1, 1, 2, 2]])
+def test_pairing_by_token_is_the_mean_over_all_permutations(labels):
+    rng = np.random.default_rng(1)
+    x, delta = rng.normal(size=(6, 4)) + 1, rng.normal(size=(6, 3)) - 0.5
+    subspace = basis(4, 2)
+    expected = slow.tokens_by_enumeration(x, delta, subspace.basis.numpy(), labels)
+    assert pairing_share(x, delta, subspace, strata=labels) == pytest.approx(expected, rel=1e-9)
+    tensors = torch.tensor(x), torch.tensor(delta)
+    if labels is None:
+        assert pairing_share(*map(Moments.of, tensors), subspace) == pytest.approx(expected, rel=1e-9)
+    else:
+        chosen = {c: torch.tensor(labels) == c for c in set(labels)}
+        pairs = {c: (Moments.of(tensors[0][rows]), Moments.of(tensors[1][rows])) for c, rows in chosen.items()}
+        assert pairing_share(None, None, subspace, strata=pairs) == pytest.approx(expected, rel=1e-9)
+
+
+def test_pairing_with_strata_follows_the_rule_position_by_position():
+    rng = np.random.default_rng(2)
+    x, delta = rng.normal(size=(4, 5, 4)) + 1, rng.normal(size=(4, 5, 2))
+    strata = rng.integers(-1, 3, size=(4, 5))
+    subspace = basis(4, 1)
+    expected = slow.strata_by_enumeration(x, delta, strata, subspace.basis.numpy())
+    drawn = [
+        pairing_share(x, delta, subspace, strata=strata, generator=torch.Generator().manual_seed(seed))
+        for seed in range(20)
+    ]
+    assert np.mean(drawn) == pytest.approx(expected, abs=4 * np.std(drawn) / math.sqrt(20) + 1e-3)
+
+
+def test_strata_of_one_kind_are_no_strata():
+    rng = np.random.default_rng(3)
+    x, delta = rng.normal(size=(8, 4, 5)), rng.normal(size=(8, 4, 3))
+    subspace = basis(5, 2)
+    closed = pairing_share(x, delta, subspace)
+    drawn = [
+        pairing_share(
+            x, delta, subspace, strata=np.zeros((8, 4), dtype=int), generator=torch.Generator().manual_seed(s)
+        )
+        for s in range(10)
+    ]
+    assert np.mean(drawn) == pytest.approx(closed, abs=4 * np.std(drawn) / math.sqrt(10))
+
+
+@pytest.mark.parametrize("strata", [False, True])
+def test_left_out_pairing_is_that_of_the_other_sequences(strata):
+    from anisoscope.evidence.pairing import sequence_null
+
+    rng = np.random.default_rng(4)
+    x, delta = torch.tensor(rng.normal(size=(5, 3, 4)) + 1), torch.tensor(rng.normal(size=(5, 3, 2)))
+    labels = torch.tensor(rng.integers(0, 2, size=(5, 3))) if strata else None
+    q = basis(4, 1).basis
+    null = sequence_null(x, delta, q, strata=labels)
+    for s in range(5):
+        keep = [i for i in range(5) if i != s]
+        if strata:
+            expected = slow.strata_by_enumeration(x[keep].numpy(), delta[keep].numpy(), labels[keep].numpy(), q.numpy())
+            tolerance = 0.06  # 49 permutations
+        else:
+            expected, tolerance = slow.pairing_by_enumeration(x[keep].numpy(), delta[keep].numpy(), q.numpy()), 1e-9
+        inside, outside = float(null.left_out[0][s]), float(null.left_out[1][s])
+        assert inside / (inside + outside) == pytest.approx(expected, abs=tolerance)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_enrichment_over_haar_is_the_ratio_to_the_normal_mean(dtype):
+    g = rows(300, 20, dtype=dtype)
+    for k in (1, 5, 10):
+        subspace = fit_subspace(g, method="pca", rank=k)
+        evidence = judge(g, subspace, nulls=("haar", "normal"), isotropy=False)
+        ratio = evidence.energy / evidence.mean["normal"]
+        assert evidence.enrichment["haar"].value == pytest.approx(ratio, rel=1e-10)
+        assert evidence.enrichment["normal"].value == pytest.approx(ratio, rel=1e-10)
+        assert "normal" not in evidence.p
+        assert 0 < evidence.p_paper <= 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_odds_survive_a_share_of_one_minus_1e7(dtype):
+    subspace = Subspace(torch.eye(8, 2, dtype=torch.float64))
+    g = torch.zeros(64, 8, dtype=dtype)
+    g[:, :2] = torch.randn(64, 2, generator=torch.Generator().manual_seed(0))
+    g[:, 2] = float(g.double().square().sum() / 64) ** 0.5 * math.sqrt(1e-7)
+    inside, outside = float(g[:, :2].double().square().sum()), float(g[:, 2:].double().square().sum())
+    assert outside / (inside + outside) == pytest.approx(1e-7, rel=1e-3)
+    evidence = judge(g, subspace, groups=torch.arange(64) // 8, isotropy=False)
+    assert evidence.enrichment["haar"].value == pytest.approx(inside / outside * 3, rel=1e-9)
+    assert energy_share(Moments.of(g.double()), subspace).odds == pytest.approx(inside / outside, rel=1e-6)
+
+
+@pytest.mark.parametrize(("d", "k"), [(12, 3), (20, 10), (9, 6)])
+def test_isotropy_gain_is_that_of_explicit_removal(d, k):
+    g = rows(400, d)
+    c = torch.cov(g.T)
+    subspace = basis(d, k)
+    gain = isotropy_gain(c[None], subspace.basis[None], 40, 5)
+    q = subspace.basis.numpy()
+    assert float(gain.gain) == pytest.approx(slow.isotropy_gain(c.numpy(), q, 0.2), rel=1e-9)
+    assert float(gain.gain_zeta0) == pytest.approx(slow.isotropy_gain(c.numpy(), q, 0.0), rel=1e-9)
+    frames = haar_frames(d, k, 40, 5).numpy()
+    np.testing.assert_allclose(gain.haar[0], [slow.isotropy_gain(c.numpy(), f, 0.2) for f in frames], atol=1e-9)
+    if 2 * k <= d:
+        beside = [np.linalg.qr(f - q @ (q.T @ f))[0] for f in frames]
+        expected = [slow.isotropy_gain(c.numpy(), f, 0.2) for f in beside]
+        np.testing.assert_allclose(gain.orthogonal[0], expected, atol=1e-7)
+
+
+def test_wide_controls_in_float32_agree_with_float64(monkeypatch):
+    d, k = 300, 8
+    g = rows(500, d)
+    c, q = torch.cov(g.T)[None], basis(d, k).basis[None]
+    fast = isotropy_gain(c, q, 9, 0)
+    frames = haar_frames(d, k, 9, 0).numpy()
+    expected = [slow.isotropy_gain(c[0].numpy(), f, 0.2) for f in frames]
+    np.testing.assert_allclose(fast.haar[0], expected, atol=1e-5)
+
+
+def test_isotropy_gain_is_free_of_gradient_scale():
+    g = rows(300, 10)
+    subspace = fit_subspace(g, method="pca", rank=2)
+    gains = [judge(scale * g, subspace) for scale in (1e-12, 1.0, 1e6)]
+    for name in ("isotropy_gain", "isotropy_gain_null", "isotropy_gain_p", "captured", "energy"):
+        values = [getattr(e, name) for e in gains]
+        assert max(values) - min(values) < 1e-9, name
+    single = [judge((scale * g).float(), subspace).isotropy_gain for scale in (1e-12, 1.0, 1e6)]
+    assert max(single) - min(single) < 1e-5
+
+
+def test_radial_share_is_that_along_the_activation():
+    h = rows(50, 6)
+    unit = h / h.norm(dim=1, keepdim=True)
+    tangent = rows(50, 6, seed=1)
+    tangent = tangent - (tangent * unit).sum(1, keepdim=True) * unit
+    mixed = 0.6 * unit + 0.8 * tangent / tangent.norm(dim=1, keepdim=True)
+    subspace = basis(6, 2)
+    assert judge(mixed, subspace, activations=h).radial == pytest.approx(0.36)
+    assert judge(tangent, subspace, activations=h).radial == pytest.approx(0, abs=1e-20)
+
+
+def test_rows_and_moments_agree():
+    g = rows(200, 9)
+    subspace = basis(9, 3)
+    a, b = judge(g, subspace, nulls=("haar", "axes")), judge(Moments.of(g), subspace, nulls=("haar", "axes"))
+    assert a.energy == pytest.approx(b.energy, rel=1e-12)
+    assert a.p == b.p
+    assert a.isotropy_gain == pytest.approx(b.isotropy_gain, rel=1e-9)
+    assert b.enrichment["haar"].low is None  # no interval is invented from one pooled moment
