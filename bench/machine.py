@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import platform
 import time
 from collections.abc import Callable
@@ -33,6 +34,18 @@ def describe() -> dict[str, str | int]:
         "numpy": version("numpy"),
         "date": date.today().isoformat(),
     }
+
+
+def publish(name: str, title: str, made_by: str, lines: list[str], record: dict, folder: Path = RESULTS) -> None:
+    """Write one benchmark's page and record, and print the page."""
+    machine = ", ".join(f"{key} {value}" for key, value in describe().items())
+    page = "\n".join([f"# {title}", "", made_by, f"Machine: {machine}.", "", *lines]) + "\n"
+    folder.mkdir(exist_ok=True, parents=True)
+    (folder / f"{name}.json").write_text(
+        json.dumps({"machine": describe(), **record}, indent=1) + "\n", encoding="utf-8"
+    )
+    (folder / f"{name}.md").write_text(page, encoding="utf-8")
+    print(page)
 
 
 def best_of(act: Callable[[], object], repeats: int = 3) -> float:

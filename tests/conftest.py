@@ -1,12 +1,17 @@
 import os
 
-# Checked before anything is imported: every annotation in the package holds at run time too.
 from beartype import BeartypeConf
 from beartype.claw import beartype_package
 
+
+class ViolationError(TypeError, ValueError):
+    """A wrong type is wrong use, whichever of the two a test expects."""
+
+
+# Before anything of the package is imported: every annotation in it holds at run time too.
 beartype_package(
     "anisoscope",
-    conf=BeartypeConf(is_pep484_tower=True, violation_type=TypeError, claw_skip_package_names=("anisoscope.cli",)),
+    conf=BeartypeConf(is_pep484_tower=True, violation_type=ViolationError, claw_skip_package_names=("anisoscope.cli",)),
 )
 
 import torch  # noqa: E402

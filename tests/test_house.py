@@ -9,10 +9,11 @@ ROOT = Path(__file__).parents[1]
 
 
 def test_the_readme_example_runs():
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.S)
-    assert blocks
-    for block in blocks:
-        exec(compile(block, "README.md", "exec"), {})
+    for page in ("README.md", "docs/evidence.md"):
+        blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.S)
+        assert blocks
+        for block in blocks:
+            exec(compile(block, page, "exec"), {})
 
 
 def test_importing_the_package_imports_nothing_heavy():

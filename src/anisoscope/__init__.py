@@ -43,6 +43,7 @@ _HOME = {
     "semi_nmf": "geometry.semi_nmf",
     "top_share": "geometry.isotropy",
     "two_nn": "geometry.dimension",
+    "verify": "evidence.verify",
 }
 
 __all__ = [*_HOME, "__version__"]  # pyright: ignore[reportUnsupportedDunderAll]
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from anisoscope.evidence.judge import judge as judge
     from anisoscope.evidence.ladder import ladder as ladder
     from anisoscope.evidence.pairing import pairing_share as pairing_share
+    from anisoscope.evidence.verify import verify as verify
     from anisoscope.geometry.dimension import gride as gride
     from anisoscope.geometry.dimension import levina_bickel as levina_bickel
     from anisoscope.geometry.dimension import two_nn as two_nn

@@ -9,6 +9,10 @@ class AnisoscopeError(Exception):
     """The environment does not allow what was asked; the message says what to do about it."""
 
 
+class DamagedFileError(AnisoscopeError, ValueError):
+    """A file is not what its name says, or ends too early."""
+
+
 class BrokenRuleError(ValueError):
     """A caller's mistake, told apart from a ``ValueError`` that a library raised."""
 

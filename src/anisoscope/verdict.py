@@ -97,7 +97,7 @@ def majority(rungs: Sequence[Rung], *, of: str) -> Rung:
 
 def climb(rungs: Iterable[Rung], *, view: str) -> Verdict:
     """The verdict of a set of rungs, in the order of the view's ladder; a rung that is missing is undetermined."""
-    order = _rungs_of(view)
+    order = rungs_of(view)
     given = {r.null: r for r in rungs}
     ordered = tuple(given.get(null, Rung(null, "undetermined", "not measured")) for null in order)
     last: str | None = None
@@ -121,7 +121,7 @@ def ladder(rows: Iterable[Mapping[str, Any]], *, view: str) -> Ladder:
         by_layer.setdefault(row["layer"], {})[row["null"]] = met
     if not by_layer:
         raise broken("a ladder must have the rows of at least one layer", 0, "pass a finished observation")
-    missing = {null: Rung(null, "undetermined", "not measured") for null in _rungs_of(view)}
+    missing = {null: Rung(null, "undetermined", "not measured") for null in rungs_of(view)}
     layers = {layer: climb(found.values(), view=view) for layer, found in by_layer.items()}
     model = [majority([found.get(null, missing[null]) for found in by_layer.values()], of="layers") for null in missing]
     return Ladder(layers, climb(model, view=view))
@@ -136,7 +136,8 @@ def window(verdicts: Sequence[Verdict]) -> Verdict:
     return climb([majority(column, of="observations") for column in columns], view=view)
 
 
-def _rungs_of(view: str) -> tuple[str, ...]:
+def rungs_of(view: str) -> tuple[str, ...]:
+    """The nulls of a view's ladder, in order."""
     if view not in RUNGS:
         raise broken(f"view must be one of {' '.join(RUNGS)}", repr(view), "use 'representation'")
     return RUNGS[view]

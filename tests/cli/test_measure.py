@@ -68,6 +68,15 @@ def test_undefined_is_not_missing(tmp_path, capsys):
     assert "equal" in row["note"]
 
 
+def test_names_are_text_and_columns_left_out_are_named(tmp_path, capsys):
+    np.save(tmp_path / "layer[bold]:x:.npy", X)
+    cli.main(["measure", str(tmp_path / "layer[bold]:x:.npy")])
+    assert "layer[bold]:x:.npy: 600 rows" in capsys.readouterr().out
+    (tmp_path / "t.csv").write_text("a,b,name\n" + "\n".join(f"{a},{b},x" for a, b in X[:, :2]))
+    cli.main(["measure", str(tmp_path / "t.csv"), "--json"])
+    assert json.loads(capsys.readouterr().out)[0]["columns_left_out"] == ["name"]
+
+
 def test_fewest_rows(tmp_path, capsys):
     np.save(tmp_path / "x.npy", X[:3])
     cli.main(["measure", str(tmp_path / "x.npy")])
@@ -87,6 +96,7 @@ def test_demo_runs_as_a_process():
         (["measure", "none.npy"], 2, "must exist, got none.npy"),
         (["measure", "demo", "--sample", "1"], 2, "--sample must be at least 3"),
         (["measure", "demo", "--wat"], 2, "--wat"),
+        (["measure", "demo", "--seed", "-1"], 2, "--seed must lie in"),
         (["mesure"], 2, "measure"),
         (["measure", "{text}"], 1, "cannot be read as .npy"),
         (["measure", "{nan}"], 2, "first: row 3"),

@@ -62,6 +62,16 @@ def test_other_layouts(tmp_path):
     assert next(open_cloud(tmp_path / "b.safetensors").chunks()).dtype == torch.bfloat16
 
 
+def test_nothing_is_left_out_in_silence(tmp_path):
+    (tmp_path / "bom.csv").write_bytes(b"\xef\xbb\xbf1,2\n3,4\n5,6\n")
+    assert len(next(open_cloud(tmp_path / "bom.csv").chunks())) == 3
+    (tmp_path / "mixed.csv").write_text("a,name\n1,anna\n2,bert\n")
+    assert open_cloud(tmp_path / "mixed.csv").left_out == ("name",)
+    assert open_cloud(tmp_path / "mixed.csv", columns=("a",)).left_out == ()
+    pq.write_table(pa.table({"id": [1, 2], "v": [1.0, 2.0]}), tmp_path / "ids.parquet")
+    assert open_cloud(tmp_path / "ids.parquet").left_out == ("id",)
+
+
 def test_keys_and_columns_pick(tmp_path):
     np.savez(tmp_path / "two.npz", a=X, b=2 * X)
     np.testing.assert_array_equal(torch.cat(list(open_cloud(tmp_path / "two.npz", key="b").chunks())), 2 * X)
@@ -97,7 +107,8 @@ def test_damaged_files_are_named(tmp_path, suffix, damage):
     bad = {"truncated": whole[: len(whole) // 2], "text": b"this is not\na table of, numbers\n", "empty": b""}
     path.write_bytes(bad[damage])
     if suffix == ".csv" and damage == "truncated":
-        return  # half a table of text is a shorter table; a cut last line is caught below
+        # Half a table of text is a shorter table, unless its last line is cut before the last column.
+        path.write_bytes(whole[: whole.rindex(b",", 0, len(whole) // 2)])
     with pytest.raises(AnisoscopeError, match=path.name):
         list(open_cloud(path).chunks())
 
@@ -120,8 +131,10 @@ def test_a_zip_cut_inside_a_member_is_named(tmp_path):
         (lambda f: write(f, "x.npy", X).rename(f / "x.txt"), {}, "must end in one of"),
         (lambda f: write(f, "x.npy", X), {"key": "a"}, "--key goes with"),
         (lambda f: write(f, "x.npy", X), {"columns": ("a",)}, "--columns goes with"),
-        (lambda f: write(f, "x.npy", X[0]), {}, r"shape \(N, D\), got shape \(5,\)"),
+        (lambda f: write(f, "x.npy", X[0]), {}, r"shape \(N, D\), D ≥ 1, got shape \(5,\)"),
         (lambda f: write(f, "x.npy", X.astype(int)), {}, "floating-point dtype, got int64"),
+        (lambda f: write(f, "x.npy", X[:, :0]), {}, "D ≥ 1"),
+        (lambda f: _float8(f), {}, "floating-point dtype"),
         (lambda f: write(f, "x.safetensors", X.astype(int)), {}, "floating-point dtype"),
         (lambda f: write(f, "x.npz", X), {"key": "y"}, "must be one of x, got y; did you mean x"),
         (lambda f: write(f, "x.parquet", X), {"columns": ("c9",)}, "did you mean c"),
@@ -146,6 +159,11 @@ def _csv(folder, text):
 def _ragged(folder):
     pq.write_table(pa.table({"v": [[1.0], [2.0, 3.0]]}), folder / "r.parquet")
     return folder / "r.parquet"
+
+
+def _float8(folder):
+    save_file({"x": torch.ones(9, 3).to(torch.float8_e4m3fn)}, folder / "f8.safetensors")
+    return folder / "f8.safetensors"
 
 
 def _two(folder):

@@ -40,13 +40,18 @@ def rejected(ps):
     return float(np.mean(np.array(ps) <= ALPHA))
 
 
+@pytest.fixture(params=[torch.float32, torch.float64], ids=["float32", "float64"])
+def dtype(request):
+    return request.param
+
+
 @pytest.mark.parametrize("dependent", [False, True])
-def test_haar_is_calibrated_for_independent_clouds_of_random_orientation(dependent):
+def test_haar_is_calibrated_for_independent_clouds_of_random_orientation(dependent, dtype):
     ps = []
     for seed in range(SEEDS):
         make = grouped if dependent else lambda n, t, d, seed: normal(n, t, d, seed=seed)
-        x = make(8, 6, 16, seed) @ turned(16, 3 * seed)
-        g = make(8, 6, 16, seed + 5 * 10**6) @ turned(16, 3 * seed + 1)
+        x = (make(8, 6, 16, seed) @ turned(16, 3 * seed)).to(dtype)
+        g = (make(8, 6, 16, seed + 5 * 10**6) @ turned(16, 3 * seed + 1)).to(dtype)
         proxy = fit_subspace(x.flatten(0, 1), method="pca", rank=4)
         ps.append(judge(g, proxy, resamples=199, generator=generator(seed), isotropy=False).p["haar"])
     assert 0.03 <= rejected(ps) <= 0.07
@@ -62,10 +67,10 @@ SCALES["mild spread"] = torch.linspace(1.5, 0.7, 32, dtype=torch.float64)
 
 
 @pytest.mark.parametrize("scale", SCALES.values(), ids=SCALES)
-def test_axes_is_calibrated_for_independent_clouds_that_share_axes(scale):
+def test_axes_is_calibrated_for_independent_clouds_that_share_axes(scale, dtype):
     ps, fooled = [], []
     for seed in range(SEEDS):
-        x, g = axes_clouds(seed, scale)
+        x, g = (cloud.to(dtype) for cloud in axes_clouds(seed, scale))
         proxy = fit_subspace(x, method="pca", rank=4)
         found = judge(g, proxy, nulls=("axes", "haar"), resamples=199, generator=generator(seed), isotropy=False)
         ps.append(found.p["axes"])
@@ -77,7 +82,7 @@ def test_axes_is_calibrated_for_independent_clouds_that_share_axes(scale):
 
 def weight_judge(x, delta, seed, nulls, strata=None, **options):
     proxy = fit_subspace(x.flatten(0, 1), method="pca", rank=3)
-    g = delta.flatten(0, 1).T @ x.flatten(0, 1)
+    g = delta.flatten(0, 1).double().T @ x.flatten(0, 1).double()
     return judge(
         g,
         proxy,
@@ -92,11 +97,11 @@ def weight_judge(x, delta, seed, nulls, strata=None, **options):
     )
 
 
-def test_pairing_by_sequence_is_calibrated_on_grouped_independent_clouds():
+def test_pairing_by_sequence_is_calibrated_on_grouped_independent_clouds(dtype):
     ps = []
     for seed in range(SEEDS):
-        x = grouped(10, 6, 8, seed) @ turned(8, seed)
-        delta = grouped(10, 6, 4, seed + 5 * 10**6)
+        x = (grouped(10, 6, 8, seed) @ turned(8, seed)).to(dtype)
+        delta = grouped(10, 6, 4, seed + 5 * 10**6).to(dtype)
         ps.append(weight_judge(x, delta, seed, ("pairing",)).p["pairing"])
     assert 0.03 <= rejected(ps) <= 0.07
 
@@ -127,50 +132,49 @@ def masked_clouds(seed):
     draw = generator(seed + 9 * 10**6)
     labels = (torch.rand(10, 12, generator=draw) < 0.25).long()
     x = grouped(10, 12, 8, seed, strength=1.0)
-    delta = grouped(10, 12, 4, seed + 5 * 10**6, strength=0.2)
+    delta = grouped(10, 12, 4, seed + 5 * 10**6, strength=2.0)
     x = x + labels[..., None] * 4 * normal(8, seed=77)  # the mask token
     delta = delta * (0.2 + 2.8 * labels[..., None]) + labels[..., None] * 1.5 * normal(4, seed=78)
     return x, delta, labels
 
 
-def test_masked_pairing_is_calibrated_with_strata_and_not_without():
+def test_masked_pairing_is_calibrated_with_strata_and_not_without(dtype):
     ps, fooled = [], []
     for seed in range(SEEDS):
         x, delta, labels = masked_clouds(seed)
+        x, delta = x.to(dtype), delta.to(dtype)
         ps.append(weight_judge(x, delta, seed, ("pairing",), strata=labels).p["pairing"])
         fooled.append(weight_judge(x, delta, seed, ("pairing",)).p["pairing"])
     assert 0.03 <= rejected(ps) <= 0.07
     assert rejected(fooled) > 0.3
 
 
-def test_isotropy_gain_is_calibrated():
+def test_isotropy_gain_is_calibrated(dtype):
     ps = []
     for seed in range(SEEDS):
-        g = normal(60, 16, seed=seed) @ turned(16, seed)
-        proxy = Subspace(rotation(16, seed=seed + 10**6)[:, :4])
+        g = (normal(60, 16, seed=seed) @ turned(16, seed)).to(dtype)
+        proxy = Subspace(rotation(16, seed=seed + 10**6)[:, :4].to(dtype))
         ps.append(judge(g, proxy, nulls=(), resamples=199, generator=generator(seed)).isotropy_gain_p)
     assert 0.03 <= rejected(ps) <= 0.07
 
 
-def test_cross_fit_is_calibrated():
+def test_cross_fit_is_calibrated(dtype):
     ps = []
     for seed in range(SEEDS):
-        x = grouped(12, 6, 16, seed) @ turned(16, 3 * seed)
-        g = grouped(12, 6, 16, seed + 5 * 10**6) @ turned(16, 3 * seed + 1)
-        folds = torch.arange(12) % 2
-        ps.append(
-            cross_fit(x, g, rank=4, folds=folds, resamples=199, generator=generator(seed), isotropy=False).p["haar"]
-        )
+        x = (grouped(12, 6, 16, seed) @ turned(16, 3 * seed)).to(dtype)
+        g = (grouped(12, 6, 16, seed + 5 * 10**6) @ turned(16, 3 * seed + 1)).to(dtype)
+        found = cross_fit(x, g, rank=4, resamples=199, generator=generator(seed), isotropy=False)
+        ps.append(found.p["haar"])
     assert rejected(ps) <= 0.07
 
 
-def test_swaps_are_calibrated():
+def test_swaps_are_calibrated(dtype):
     """Targets: same tokens, labels that make no difference. Live init: other sequences, nothing learned."""
     paired, dealt = [], []
     proxy = Subspace(rotation(8, seed=0)[:, :2])
     for seed in range(SEEDS):
         base = grouped(12, 4, 8, seed)
-        g, shuffled = (base + grouped(12, 4, 8, seed + k * 10**7, strength=1.0) for k in (1, 2))
+        g, shuffled = ((base + grouped(12, 4, 8, seed + k * 10**7, strength=1.0)).to(dtype) for k in (1, 2))
         options = {"resamples": 199, "generator": generator(seed), "isotropy": False}
         paired.append(judge(g, proxy, nulls=("targets",), shuffled=shuffled, **options).p["targets"])
         first = judge(grouped(12, 4, 8, seed + 3 * 10**7), proxy, groups=torch.arange(100, 112), **options)
@@ -191,7 +195,7 @@ def test_the_papers_p_is_not_calibrated_at_its_own_shape():
 
 @pytest.mark.parametrize("n", [8, 16, 64])
 @pytest.mark.parametrize("view", ["representation", "weight"])
-def test_intervals_cover(n, view):
+def test_intervals_cover(n, view, dtype):
     """Sequence energies log-normal with sd 0.7, logit shares normal with sd 0.7."""
     rng = np.random.default_rng(n)
     proxy = Subspace(torch.eye(6, 2, dtype=torch.float64))
@@ -211,7 +215,7 @@ def test_intervals_cover(n, view):
         if view == "representation":
             g = torch.zeros(n, 2, 6, dtype=torch.float64)
             g[:, 0, 0], g[:, 1, 4] = parts[:, 0], parts[:, 1]
-            found = judge(g, proxy, resamples=1, isotropy=False)
+            found = judge(g.to(dtype), proxy, resamples=1, isotropy=False)
         else:
             x = torch.zeros(n, 2, 6, dtype=torch.float64)
             x[:, 0, 0] = x[:, 1, 4] = 1

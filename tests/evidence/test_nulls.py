@@ -105,6 +105,11 @@ def test_pairing_with_strata_follows_the_rule_position_by_position():
     assert np.mean(drawn) == pytest.approx(expected, abs=4 * np.std(drawn) / math.sqrt(20) + 1e-3)
 
 
+def test_strata_that_leave_nothing_are_no_number():
+    x, delta = np.ones((3, 2, 4)), np.ones((3, 2, 2))
+    assert math.isnan(pairing_share(x, delta, basis(4, 1), strata=-np.ones((3, 2), dtype=int)))
+
+
 def test_strata_of_one_kind_are_no_strata():
     rng = np.random.default_rng(3)
     x, delta = rng.normal(size=(8, 4, 5)), rng.normal(size=(8, 4, 3))
@@ -163,6 +168,9 @@ def test_odds_survive_a_share_of_one_minus_1e7(dtype):
     evidence = judge(g, subspace, groups=torch.arange(64) // 8, isotropy=False)
     assert evidence.enrichment["haar"].value == pytest.approx(inside / outside * 3, rel=1e-9)
     assert energy_share(Moments.of(g.double()), subspace).odds == pytest.approx(inside / outside, rel=1e-6)
+    turn = rotation(8, seed=3)
+    rounded = Subspace((turn[:, :2]).float())  # a basis that went through float32 is orthonormal again, not only nearly
+    assert float((rounded.basis.T @ rounded.basis - torch.eye(2)).abs().max()) < 1e-14
 
 
 @pytest.mark.parametrize(("d", "k"), [(12, 3), (20, 10), (9, 6)])

@@ -5,10 +5,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats
 from scipy.spatial import cKDTree
 
-from anisoscope import gride, levina_bickel, neighbours, two_nn
+from anisoscope import Moments, gride, levina_bickel, neighbours, two_nn
 from anisoscope.geometry import neighbours as search
 from anisoscope.geometry.dimension import _gride_point, _slope_error
 from anisoscope.geometry.duplicates import find_duplicates
@@ -250,5 +249,23 @@ def test_wrong_use_is_named(act, message):
         act()
 
 
-def test_chi_square_constant():
-    assert stats.norm.ppf(0.975) == pytest.approx(1.959964, abs=1e-6)
+@pytest.mark.parametrize("scale", [1e-30, 1e-12, 1e19])
+def test_scale_of_float32_rows_does_not_matter(scale):
+    x = rows(300, 5).float()
+    for measure in (two_nn, levina_bickel, gride):
+        assert float(measure(x * scale)) == pytest.approx(float(measure(x)), rel=1e-3)
+
+
+def test_odd_arrays_are_welcome():
+    x = rows(60, 3).numpy()
+    for other in (x[::-1], np.asfortranarray(x), x.astype(">f8")):
+        assert float(two_nn(other)) == pytest.approx(float(two_nn(x)), rel=1e-12)
+
+
+def test_guards_of_names():
+    with pytest.raises(ValueError, match="variant must be 'fit' or 'mle'"):
+        two_nn.__wrapped__(rows(9, 2), variant="slope")
+    with pytest.raises(ValueError, match="needs the rows of a cloud"):
+        neighbours.__wrapped__(Moments.of(rows(9, 2)))
+    found = two_nn(torch.tensor([[0.0, 0], [1, 0], [0, 1]]), discard=0.9)
+    assert "ratios kept" in found.note

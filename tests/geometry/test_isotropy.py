@@ -250,6 +250,23 @@ def test_wrong_options_are_named(act, message):
         act()
 
 
+@pytest.mark.parametrize("scale", [1e-25, 1e-12, 1e15])
+def test_scale_of_float32_rows_does_not_matter(scale):
+    x = torch.randn(200, 5, generator=torch.Generator().manual_seed(0)) * torch.tensor([3.0, 1, 1, 1, 1])
+    for measure in SPECTRAL:
+        assert float(measure(x * scale)) == pytest.approx(float(measure(x)), rel=1e-4)
+
+
+def test_few_distinct_rows_and_named_guards():
+    few = local_isotropy(torch.eye(3).repeat(100, 1))
+    assert math.isnan(float(few))
+    assert "distinct" in few.note
+    with pytest.raises(ValueError, match="reference must be 'trace'"):
+        isoscore_star.__wrapped__(X, reference="foo")
+    assert float(isoscore_star(X, reference=np.eye(3))) == pytest.approx(float(isoscore_star(X, reference="identity")))
+    assert float(isoscore(Moments.of(X))) == pytest.approx(float(isoscore(X)))
+
+
 def test_unknown_public_name():
     with pytest.raises(AttributeError, match="no attribute 'isotropy_of_everything'"):
         anisoscope.isotropy_of_everything  # noqa: B018

@@ -71,6 +71,15 @@ def test_principal_angles_are_exact_when_small_and_when_ranks_differ():
     assert float(principal_angles(line, a)[0]) == pytest.approx(math.pi / 4)
 
 
+def test_concepts_are_reached_from_the_subspace():
+    x = cloud(200, 8, mean=1.0)
+    fitted = fit_subspace(x, method="semi_nmf", rank=3)
+    assert fitted.loss_trace == fitted.factors.loss_trace
+    assert fitted.converged == fitted.factors.converged
+    assert fitted.encode(x[:5]).shape == (5, 3)
+    assert len(fitted.top_tokens(np.arange(200) % 7)) == 3
+
+
 def test_semi_nmf_spans_the_svd_of_an_offset_cloud():
     x = cloud(800, 10, mean=4.0)
     fitted = fit_subspace(x, method="semi_nmf", rank=3)
@@ -83,8 +92,14 @@ def test_semi_nmf_spans_the_svd_of_an_offset_cloud():
 def test_semi_nmf_loss_never_rises_and_codes_stay_nonnegative(seed, dtype):
     x = cloud(400, 8, mean=float(seed % 2), seed=seed).to(dtype)
     fit = semi_nmf(x, 4, generator=torch.Generator().manual_seed(seed), tolerance=1e-9)
-    trace = np.array(fit.loss_trace)
-    assert (np.diff(trace) <= 0).all()
+    assert (np.diff(fit.loss_trace) <= 0).all()
+    # The trace could claim what it likes: factors stopped after i iterations must really be better each time.
+    energy = float(x.double().square().sum())
+    losses = []
+    for i in range(1, 25):
+        cut = semi_nmf(x, 4, generator=torch.Generator().manual_seed(seed), iterations=i, tolerance=0)
+        losses.append(float((x.double() - cut.codes.double() @ cut.concepts.double()).square().sum()) / energy)
+    assert (np.diff(losses) <= 1e-12).all()
     assert bool((fit.codes >= 0).all())
     direct = float((x.double() - fit.codes.double() @ fit.concepts.double()).square().sum() / x.double().square().sum())
     assert fit.loss == pytest.approx(direct, abs=1e-9)
@@ -147,6 +162,12 @@ X = rotation(6)
         (lambda: fit_subspace(Moments.of(X), method="pca", rank="id"), "measured on rows"),
         (lambda: fit_subspace(torch.ones(9, 3), method="pca", rank="id"), "measurable intrinsic dimension"),
         (lambda: fit_subspace(plane(50, dim=2, width=5), method="pca", rank=3), "at most 2, the number of directions"),
+        (lambda: fit_subspace(plane(50, dim=2, width=5), method="semi_nmf", rank=4), "number of directions"),
+        (lambda: fit_subspace(torch.ones(9, 3), method="pca", rank=1), "must have variance"),
+        (lambda: fit_subspace(Moments.empty(3), method="pca", rank=1), "at least 2 finite rows"),
+        (lambda: fit_subspace(X, method="pca", rank=2).loss_trace, "come with the method semi_nmf"),
+        (lambda: Subspace(X[:, :2]).project(torch.ones(3, 5)), "width of the subspace, 6"),
+        (lambda: semi_nmf(X, 2, start=torch.zeros(6, 2)), "no column all zero"),
         (lambda: Subspace(2 * X[:, :2]), "orthonormal to 1e-06, got"),
         (lambda: Subspace(X[:2]), "1 ≤ K ≤ D"),
         (lambda: Subspace(X).complement(), "rank below its width"),

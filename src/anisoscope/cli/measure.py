@@ -17,6 +17,7 @@ from anisoscope.errors import broken
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from anisoscope.data.clouds import CloudFile
     from anisoscope.study.measure import Measured
 
 DEMO = "demo"
@@ -59,28 +60,25 @@ def measure(
     """
     if not files:
         raise broken("measure needs at least one file", "none", "try: anisoscope measure demo")
+    if not 0 <= seed < 2**32:
+        raise broken("--seed must lie in 0 … 2³²−1", seed, "use 0")
     names = tuple(part.strip() for part in columns.split(",")) if columns else None
     # Everything that can be wrong with the names is found before the first long computation.
     sources = [_source(name, key, names) for name in files]
-    results: list[tuple[str, Measured]] = []
-    for name, rows, chunks in sources:
-        result = _measured(name, rows, chunks, seed, sample)
-        results.append((name, result))
+    results: list[tuple[CloudFile, Measured]] = []
+    for source in sources:
+        result = _measured(source, seed, sample)
+        results.append((source, result))
         if not json_:
-            _print_table(name, result)
+            _print_table(source, result)
     if json_:
-        print(json.dumps([_as_json(name, result) for name, result in results], indent=2, ensure_ascii=False))
+        print(json.dumps([_as_json(source, result) for source, result in results], indent=2, ensure_ascii=False))
 
 
-def _source(
-    name: str, key: str | None, columns: tuple[str, ...] | None
-) -> tuple[str, int | None, Callable[[], Iterator[Tensor]]]:
-    if name == DEMO:
-        return "demo", 4000, _demo
-    from anisoscope.data.clouds import open_cloud
+def _source(name: str, key: str | None, columns: tuple[str, ...] | None) -> CloudFile:
+    from anisoscope.data.clouds import CloudFile, open_cloud
 
-    cloud = open_cloud(Path(name), key=key, columns=columns)
-    return cloud.name, cloud.rows, cloud.chunks
+    return CloudFile(DEMO, 4000, _demo) if name == DEMO else open_cloud(Path(name), key=key, columns=columns)
 
 
 def _demo() -> Iterator[Tensor]:
@@ -90,11 +88,11 @@ def _demo() -> Iterator[Tensor]:
     yield gaussian(4000, [8.0] * 8 + [0.05] * 56, mean=0.5)
 
 
-def _measured(name: str, rows: int | None, chunks: Callable[[], Iterator[Tensor]], seed: int, sample: int) -> Measured:
+def _measured(source: CloudFile, seed: int, sample: int) -> Measured:
     from anisoscope.study.measure import measure_cloud
 
-    with _progress(name, rows) as advance:
-        return measure_cloud(chunks(), seed=seed, sample_rows=sample, progress=advance)
+    with _progress(source.name, source.rows) as advance:
+        return measure_cloud(source.chunks(), seed=seed, sample_rows=sample, progress=advance)
 
 
 @contextlib.contextmanager
@@ -119,29 +117,34 @@ def _progress(name: str, rows: int | None) -> Iterator[Callable[[str, int], None
         yield advance
 
 
-def _as_json(name: str, result: Measured) -> dict[str, object]:
+def _as_json(source: CloudFile, result: Measured) -> dict[str, object]:
     def plain(value: object) -> object:
         return str(value).replace("nan", "NaN") if isinstance(value, float) and not math.isfinite(value) else value
 
     rows = [{field: plain(value) for field, value in row.as_dict().items()} for row in result.table]
     return {
-        "file": name,
+        "file": source.name,
         "rows": result.rows,
         "width": result.width,
         "sampled": result.sampled,
         "seed": result.seed,
+        "columns_left_out": list(source.left_out),
         "measures": rows,
     }
 
 
-def _print_table(name: str, result: Measured) -> None:
+def _print_table(source: CloudFile, result: Measured) -> None:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
-    title = f"{name}: {result.rows:,} rows × {result.width}"
+    # As text: a file may be called layer[bold].npy or a:x:.npz, which rich would read as its own language.
+    title = Text(f"{source.name}: {result.rows:,} rows × {result.width}", style="italic")
     caption = "floor: what isotropic noise of this shape scores · interval: 95 %, rows held for independent"
     if result.sampled < result.rows:
         caption += f" · n = {result.sampled:,}: seeded sample"
+    if source.left_out:
+        caption += f" · columns left out, not real numbers: {', '.join(source.left_out)}"
     table = Table(title=title, caption=caption, title_justify="left", caption_justify="left")
     table.add_column("measure", no_wrap=True)
     table.add_column("variant", style="dim")

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from anisoscope.errors import AnisoscopeError, BrokenRuleError, broken
+from anisoscope.errors import AnisoscopeError, BrokenRuleError, DamagedFileError, broken
 
 CHUNK_BYTES = 64 << 20
 SUFFIXES = (".npy", ".npz", ".safetensors", ".parquet", ".csv")
@@ -29,6 +29,7 @@ class CloudFile:
     name: str
     rows: int | None
     chunks: Callable[[], Iterator[Tensor]]
+    left_out: tuple[str, ...] = ()
 
 
 def open_cloud(path: Path, *, key: str | None = None, columns: tuple[str, ...] | None = None) -> CloudFile:
@@ -53,7 +54,7 @@ def open_cloud(path: Path, *, key: str | None = None, columns: tuple[str, ...] |
         raise
     except Exception as error:
         raise _unreadable(path, error) from error
-    return CloudFile(cloud.name, cloud.rows, lambda: _guarded(path, cloud.chunks))
+    return CloudFile(cloud.name, cloud.rows, lambda: _guarded(path, cloud.chunks), cloud.left_out)
 
 
 def _guarded(path: Path, chunks: Callable[[], Iterator[Tensor]]) -> Iterator[Tensor]:
@@ -65,9 +66,9 @@ def _guarded(path: Path, chunks: Callable[[], Iterator[Tensor]]) -> Iterator[Ten
         raise _unreadable(path, error) from error
 
 
-def _unreadable(path: Path, error: Exception) -> AnisoscopeError:
+def _unreadable(path: Path, error: Exception) -> DamagedFileError:
     reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    return AnisoscopeError(
+    return DamagedFileError(
         f"{path} cannot be read as {path.suffix}: {reason}; is the file complete and of that format?"
     )
 
@@ -77,10 +78,12 @@ def _step(width: int, itemsize: int) -> int:
 
 
 def _checked_shape(path: Path, shape: tuple[int, ...], dtype: Any) -> None:
-    if len(shape) != 2:
-        raise broken(f"the array in {path.name} must have the shape (N, D)", f"shape {tuple(shape)}", "reshape it")
+    if len(shape) != 2 or shape[1] == 0:
+        raise broken(
+            f"the array in {path.name} must have the shape (N, D), D ≥ 1", f"shape {tuple(shape)}", "reshape it"
+        )
     kind = np.dtype(dtype).kind if not isinstance(dtype, torch.dtype) else ("f" if dtype.is_floating_point else "x")
-    if kind != "f":
+    if kind != "f" or dtype.itemsize < 2:
         raise broken(f"the array in {path.name} must be of a real floating-point dtype", dtype, "save it as float32")
 
 
@@ -100,7 +103,7 @@ def _open_npy(path: Path, _: Any) -> CloudFile:
 
 def _open_npz(path: Path, key: str | None) -> CloudFile:
     if not zipfile.is_zipfile(path):
-        raise AnisoscopeError(f"{path} cannot be read as .npz: it is not a zip archive; is the file complete?")
+        raise DamagedFileError(f"{path} cannot be read as .npz: it is not a zip archive; is the file complete?")
     with zipfile.ZipFile(path) as archive:
         names = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
         key = _chosen(path, key, names)
@@ -140,7 +143,7 @@ def _npy_header(path: Path, stream: Any) -> tuple[tuple[int, ...], bool, np.dtyp
 def _read_exactly(path: Path, stream: Any, count: int) -> bytes:
     raw = stream.read(count)
     if len(raw) != count:
-        raise AnisoscopeError(f"{path} cannot be read as .npz: it ends too early; is the file complete?")
+        raise DamagedFileError(f"{path} cannot be read as .npz: it ends too early; is the file complete?")
     return raw
 
 
@@ -175,7 +178,7 @@ def _open_parquet(path: Path, columns: tuple[str, ...] | None) -> CloudFile:
             for batch in file.iter_batches(batch_size=8192, columns=list(names)):
                 yield _table_rows(path, batch.select(list(names)))
 
-    return CloudFile(path.name, rows, chunks)
+    return CloudFile(path.name, rows, chunks, _left_out(file.schema_arrow.names, names, columns))
 
 
 def _open_csv(path: Path, columns: tuple[str, ...] | None) -> CloudFile:
@@ -183,7 +186,7 @@ def _open_csv(path: Path, columns: tuple[str, ...] | None) -> CloudFile:
     from pyarrow import csv
 
     # A first row of numbers is data; pyarrow would take it for names.
-    with path.open(encoding="utf-8", errors="replace") as stream:
+    with path.open(encoding="utf-8-sig", errors="replace") as stream:
         first = stream.readline().strip()
     bare = bool(first) and all(_is_number(field) for field in first.split(","))
     reading = csv.ReadOptions(autogenerate_column_names=bare)
@@ -203,7 +206,12 @@ def _open_csv(path: Path, columns: tuple[str, ...] | None) -> CloudFile:
             for batch in reader:
                 yield _table_rows(path, batch)
 
-    return CloudFile(path.name, None, chunks)
+    return CloudFile(path.name, None, chunks, _left_out(schema.names, names, columns))
+
+
+def _left_out(names: list[str], chosen: tuple[str, ...], asked: tuple[str, ...] | None) -> tuple[str, ...]:
+    """Columns that nobody chose to leave out."""
+    return () if asked else tuple(name for name in names if name not in chosen)
 
 
 def _is_number(field: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from anisoscope.errors import broken
 from anisoscope.evidence.inference import FEWEST_UNITS
 from anisoscope.evidence.judge import Evidence, conclude, prepare, require_initial
 from anisoscope.geometry.results import Estimate
-from anisoscope.geometry.subspace import Method, fit_subspace
+from anisoscope.geometry.subspace import Method, Subspace, fit_subspace
 from anisoscope.stats.hashing import as_key, mix
 
 
@@ -26,7 +26,7 @@ def cross_fit(
     activations: Any,
     gradients: Any = None,
     *,
-    method: Method = "pca",
+    method: Method | Callable[[Tensor], Subspace] = "pca",
     rank: int | str = 32,
     nulls: Sequence[str] = ("haar",),
     groups: Any = None,
@@ -45,8 +45,10 @@ def cross_fit(
 
     ``activations`` and ``gradients`` are ``(n, T, D)``, or rows with ``groups``. In the weight view ``activations``
     are the inputs ``(n, T, D)`` and ``deltas (n, T, E)`` stand in place of gradients: each fold's ``G`` is formed from
-    its own sequences. ``folds`` (0 or 1, one a sequence) overrides the hash. A fold under 2 sequences is an error;
-    under 4, values are given without p and intervals.
+    its own sequences. ``method`` may also be a function from rows to a ``Subspace``. ``folds`` (0 or 1, one a
+    sequence) overrides the hash of the ids (without ids, halves
+    by hash of the place). A fold under 2 sequences is an error; under 4, values are given without p and
+    intervals.
 
     >>> import torch
     >>> generator = torch.Generator().manual_seed(0)
@@ -65,7 +67,12 @@ def cross_fit(
         raise broken("activations must be (n, T, D), or rows with groups", f"shape {tuple(x.shape)}", "stack sequences")
     ids = _ids(x, groups)
     unique, place = torch.unique(ids, return_inverse=True)
-    side = fold_of(unique, seed=seed) if folds is None else _given_folds(folds, unique, ids)
+    if folds is not None:
+        side = _given_folds(folds, unique, ids)
+    elif groups is None:
+        side = _halves(unique, seed)
+    else:
+        side = fold_of(unique, seed=seed)
     sizes = [int((side == f).sum()) for f in (0, 1)]
     if min(sizes) < 2:
         raise broken(
@@ -74,11 +81,18 @@ def cross_fit(
             "observe more sequences in a batch",
         )
     member = side[place]
+    if isinstance(rank, str) and not callable(method):  # one rank for both folds, resolved on all rows
+        rank = fit_subspace(
+            x.reshape(-1, x.shape[-1]), method="pca" if method == "semi_nmf" else method, rank=rank
+        ).rank
     prepared = []
     for fit_on in (0, 1):
         inside, held = member == fit_on, member != fit_on
         rows = x[inside].reshape(-1, x.shape[-1])
-        subspace = replace(fit_subspace(rows, method=method, rank=rank, generator=generator), factors=None)
+        if callable(method):
+            subspace = method(rows)
+        else:
+            subspace = replace(fit_subspace(rows, method=method, rank=rank, generator=generator), factors=None)
         picked = {
             name: _pick(value, held)
             for name, value in (("strata", strata), ("shuffled", shuffled), ("uniform", uniform))
@@ -108,6 +122,14 @@ def cross_fit(
         raise broken("both folds must have one rank", [f.subspace.rank for f in prepared], "give the rank as a number")
     found = conclude(prepared, nulls=nulls, initial=initial, resamples=resamples, seed=seed, isotropy=isotropy)
     return _without_inference(found, sizes) if min(sizes) < FEWEST_UNITS else found
+
+
+def _halves(ids: Tensor, seed: int) -> Tensor:
+    """Two folds of equal size by the order of the hashes: for sequences that have a place in a batch but no id."""
+    order = as_key(mix(mix(ids.to(torch.int64)), seed=seed)).argsort()
+    side = torch.zeros(len(ids), dtype=torch.int64, device=ids.device)
+    side[order[len(ids) // 2 :]] = 1
+    return side
 
 
 def _ids(x: Tensor, groups: Any) -> Tensor:

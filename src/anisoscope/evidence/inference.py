@@ -94,7 +94,8 @@ def _ordered(units: Units) -> Units:
     if isinstance(units, AdditiveUnits):
         e = units.energies
         return AdditiveUnits(units.ids[order], type(e)(e.inside[order], e.outside[order], e.axes[order]))
-    return BilinearUnits(units.ids[order], units.inputs[order], units.deltas[order], units.basis)
+    rank = order.argsort()  # where each unit goes
+    return BilinearUnits(units.ids[order], units.inputs, units.deltas, units.basis, rank[units.place])
 
 
 def _dealt(own: Units, other: Units, draws: int, generator: torch.Generator) -> Tensor:

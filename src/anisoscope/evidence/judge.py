@@ -32,7 +32,6 @@ _NEEDS = {
     "targets": "shuffled, the gradients under permuted labels",
     "targets-uniform": "uniform, the gradients under uniform labels",
 }
-_SAME_GRADIENT = 1e-3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -162,12 +161,16 @@ def prepare(
     seed: int,
 ) -> Fold:
     """Check everything that can be wrong, then measure one fold."""
-    _check_request(nulls, subspace, inputs, deltas, shuffled, uniform, resamples)
+    _check_request(nulls, subspace, inputs, deltas, strata, shuffled, uniform, resamples)
     weight = _ndim(inputs) == 3 and _ndim(deltas) == 3
     moments, rows, row_groups = _resolved(gradients, groups, weight)
+    device = moments.mean.device
+    dtypes = [t.dtype for t in (gradients, inputs, deltas) if isinstance(t, Tensor)]
+    inputs, deltas = _beside("inputs", inputs, device), _beside("deltas", deltas, device)
+    shuffled, uniform = _beside("shuffled", shuffled, device), _beside("uniform", uniform, device)
     require_width(moments.width, subspace)
     if "pairing" in nulls or "pairing-token" in nulls:
-        _require_same_gradient(moments, inputs, deltas)
+        _require_same_gradient(moments, inputs, deltas, dtypes)
     subspace = subspace.to(moments.mean.device)
     share = energy_share(rows if rows is not None else moments, subspace)
     units: Units | None = None
@@ -180,12 +183,10 @@ def prepare(
         if name in nulls:
             targets[name] = _other_labels(other, subspace, inputs if weight else None, groups, row_groups, name)
     pairing = {}
-    if "pairing" in nulls and share.total > 0:
-        x, d = torch.as_tensor(inputs).detach(), torch.as_tensor(deltas).detach()
-        pairing["pairing"] = sequence_null(
-            x, d, subspace.basis, strata=strata, draws=min(resamples, PERMUTATIONS), seed=seed
-        )
-    if "pairing-token" in nulls and share.total > 0:
+    if "pairing" in nulls:
+        draws = min(resamples, PERMUTATIONS)
+        pairing["pairing"] = sequence_null(inputs, deltas, subspace.basis, strata=strata, draws=draws, seed=seed)
+    if "pairing-token" in nulls:
         draws = min(resamples, PERMUTATIONS)
         pairing["pairing-token"] = token_null(inputs, deltas, subspace.basis, strata=strata, draws=draws, seed=seed)
     radial = _radial(rows, activations)
@@ -266,6 +267,8 @@ def _against(
 ) -> _Null:
     count = base.units or 0
     chance = base.rank / base.width
+    if chance == 1:
+        return _Null(1.0, math.nan, 1.0)
     if null in ("haar", "normal"):
         error = None if lost_odds is None else jackknife_error(lost_odds)
         if null == "haar":
@@ -274,9 +277,7 @@ def _against(
             mean = (1 - base.energy) * base.rank / (base.width - base.rank)
             draws = [normal_draws(f.second[None], f.subspace.basis[None], resamples, seed) for f in folds]
         # Over `normal` the plain ratio is defined, and it is the odds ratio over `haar`.
-        return _Null(
-            mean, math.log(chance / (1 - chance)) if chance < 1 else math.inf, _p(observed, draws), error, count
-        )
+        return _Null(mean, math.log(chance / (1 - chance)), _p(observed, draws), error, count)
     if null == "axes":
         axes = float(torch.stack([axes_mean(f.second[None], f.subspace.basis[None]) for f in folds]).sum())
         draws = [axes_draws(f.second[None], f.subspace.basis[None], resamples, seed) for f in folds]
@@ -302,8 +303,8 @@ def _against_pairing(null: str, folds: Sequence[Fold], lost_odds: Tensor | None,
         drawn = [f.draws for f in found if f.draws is not None]
         together = log_odds(sum(d[0] for d in drawn), sum(d[1] for d in drawn))  # type: ignore[arg-type]
         p = two_sided_p(observed, together)
-    if lost_odds is not None and all(f.left_out is not None for f in found):
-        lost = [f.left_out for f in found if f.left_out is not None]
+    lost = [f.left_out for f in found if f.left_out is not None]
+    if lost_odds is not None and len(lost) == len(found) and sum(len(part[0]) for part in lost) == len(lost_odds):
         null_odds = torch.cat(
             [
                 log_odds(part[0] + inside - f.inside, part[1] + outside - f.outside)
@@ -369,11 +370,13 @@ def _against_initial(
 def _odds_ratio(observed: float, found: _Null, base: Evidence) -> Estimate:
     log_ratio = observed - found.odds
     if math.isnan(log_ratio):
-        return Estimate(value=math.nan, n=found.units or base.n, note="the null itself is undetermined")
+        why = "the proxy is the whole space" if base.rank == base.width else "the null itself is undetermined"
+        return Estimate(value=math.nan, n=found.units or base.n, note=why)
     bounds = None if found.error is None else interval(log_ratio, found.error, found.units)
     value = _exp(log_ratio)
     if bounds is None:
-        why = None if found.error is None else f"fewer than {FEWEST_UNITS} sequences"
+        few = found.error is not None and found.units < FEWEST_UNITS
+        why = f"fewer than {FEWEST_UNITS} sequences" if few else None
         return Estimate(value=value, n=found.units or base.n, note=why)
     return Estimate(value=value, low=_exp(bounds[0]), high=_exp(bounds[1]), n=found.units)
 
@@ -424,7 +427,14 @@ def _ndim(x: Any) -> int:
 
 
 def _check_request(
-    nulls: Sequence[str], subspace: Subspace, inputs: Any, deltas: Any, shuffled: Any, uniform: Any, resamples: int
+    nulls: Sequence[str],
+    subspace: Subspace,
+    inputs: Any,
+    deltas: Any,
+    strata: Any,
+    shuffled: Any,
+    uniform: Any,
+    resamples: int,
 ) -> None:
     if resamples < 1:
         raise broken("resamples must be at least 1", resamples, "use 999")
@@ -439,7 +449,8 @@ def _check_request(
         )
     given = {
         "pairing": _ndim(inputs) == 3 and _ndim(deltas) == 3,
-        "pairing-token": inputs is not None and deltas is not None and _ndim(inputs) != 3 and _ndim(deltas) != 3,
+        "pairing-token": isinstance(strata, Mapping)
+        or (inputs is not None and deltas is not None and _ndim(inputs) != 3 and _ndim(deltas) != 3),
         "targets": shuffled is not None,
         "targets-uniform": uniform is not None,
     }
@@ -461,6 +472,8 @@ def _resolved(gradients: Any, groups: Any, weight: bool) -> tuple[Moments, Tenso
     if isinstance(gradients, Moments):
         if not bool(torch.isfinite(gradients.scatter).all()):
             raise broken("gradients must be finite", "NaN or Inf", "skip this observation; is the loss scale too high?")
+        if groups is not None and not weight:
+            raise broken("groups need gradients as rows", "Moments", "pass the rows, or leave groups out")
         return gradients, None, None
     rows = gradient_rows(gradients)
     moments = Moments.of(rows.double(), higher=False)
@@ -503,9 +516,10 @@ def _bilinear(inputs: Any, deltas: Any, subspace: Subspace, groups: Any) -> Bili
     ids = torch.arange(len(x)) if groups is None else torch.as_tensor(groups).reshape(-1)
     if ids.shape[0] != len(x):
         raise broken(f"groups must have one id a sequence ({len(x)})", ids.shape[0], "pass sequence ids")
-    if len(x) < 2:
-        raise broken("groups must hold at least 2 different sequences", len(x), "observe more sequences")
-    return BilinearUnits(ids.to(x.device), x, d, subspace.basis)
+    unique, place = torch.unique(ids, return_inverse=True)
+    if len(unique) < 2:
+        raise broken("groups must hold at least 2 different sequences", len(unique), "observe more sequences")
+    return BilinearUnits(unique.to(x.device), x, d, subspace.basis, place.to(x.device))
 
 
 def _other_labels(
@@ -531,9 +545,21 @@ def _other_labels(
     return share, _additive(rows, subspace, row_groups)
 
 
-def _require_same_gradient(moments: Moments, inputs: Any, deltas: Any) -> None:
+def _beside(name: str, x: Any, device: torch.device) -> Any:
+    """A tensor beside the gradients, finite and of at least float32; moments are left as they are."""
+    if not isinstance(x, Tensor | np.ndarray):
+        return x
+    tensor = torch.as_tensor(x).detach().to(device)
+    if not tensor.is_floating_point():
+        raise broken(f"{name} must be of a real floating-point dtype", tensor.dtype, "convert with .float()")
+    if not bool(torch.isfinite(tensor).all()):
+        raise broken(f"{name} must be finite", "NaN or Inf", "skip this observation; is the loss scale too high?")
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+
+
+def _require_same_gradient(moments: Moments, inputs: Any, deltas: Any, dtypes: Sequence[torch.dtype]) -> None:
     """With a pairing null the gradients must be ``deltasᵀ inputs``; from moments of tokens that cannot be checked."""
-    if isinstance(inputs, Moments | Mapping) or isinstance(deltas, Moments | Mapping):
+    if not isinstance(inputs, Tensor) or not isinstance(deltas, Tensor):
         return
     x, d = (torch.as_tensor(t).detach().reshape(-1, t.shape[-1]).double() for t in (inputs, deltas))
     if len(x) != len(d):
@@ -542,7 +568,9 @@ def _require_same_gradient(moments: Moments, inputs: Any, deltas: Any) -> None:
     expected = (require.T @ require).to(moments.mean.device)
     gap = float(torch.linalg.matrix_norm(moments.second - expected))
     size = float(torch.linalg.matrix_norm(expected))
-    if not gap <= _SAME_GRADIENT * size and size + gap > 0:
+    # A sum of many products in a dtype of precision ε is off by some √ε at worst; a wrong gradient by far more.
+    rounding = max([torch.finfo(dtype).eps for dtype in dtypes], default=torch.finfo(torch.float64).eps) ** 0.5
+    if not gap <= rounding * size:
         raise broken(
             "with a pairing null the gradients must be the rows of deltasᵀ inputs",
             f"a second moment {gap / max(size, 1e-300):.2g} away",

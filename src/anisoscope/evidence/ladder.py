@@ -16,7 +16,7 @@ def ladder(evidences: Sequence[Evidence], *, view: str) -> verdict.Ladder:
     if not evidences:
         raise broken("a ladder must have at least one layer", 0, "pass the evidence of each layer")
     rows = []
-    for null in verdict.RUNGS.get(view, ()):
+    for null in verdict.rungs_of(view):
         q = adjust([evidence.p.get(null, math.nan) for evidence in evidences])
         for layer, evidence in enumerate(evidences):
             found = evidence.enrichment.get(null)

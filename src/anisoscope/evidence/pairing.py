@@ -9,6 +9,7 @@ only who meets whom.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -39,8 +40,9 @@ class PairingNull:
 
     @property
     def share(self) -> float:
-        """Mean share: the ratio of the means."""
-        return self.inside / (self.inside + self.outside)
+        """Mean share: the ratio of the means; NaN if nothing met anything."""
+        total = self.inside + self.outside
+        return self.inside / total if total > 0 else math.nan
 
 
 def pairing_share(
@@ -53,7 +55,7 @@ def pairing_share(
     form or, with integer ``strata (n, T)`` (−1 for padding), over 199 permutations.
     """
     seed = 0 if generator is None else generator.initial_seed()
-    if isinstance(inputs, Tensor | np.ndarray) and inputs.ndim == 3:
+    if isinstance(inputs, Tensor | np.ndarray) and inputs.ndim == 3 and not isinstance(strata, Mapping):
         return sequence_null(_tensor(inputs), _tensor(deltas), subspace.basis, strata=strata, seed=seed).share
     return token_null(inputs, deltas, subspace.basis, strata=strata, draws=0, seed=seed).share
 
@@ -92,6 +94,9 @@ def token_null(
     rows = not isinstance(inputs, Moments | Mapping) and not isinstance(strata, Mapping)
     pairs = _token_strata(inputs, deltas, strata)
     basis = basis_DK.to(pairs[0][0].mean.device)
+    for x, _ in pairs:
+        if x.width != basis.shape[0]:
+            raise broken(f"inputs must have the width of the subspace, {basis.shape[0]}", x.width, "use one site")
     mean_ED = sum(torch.outer(d.mean * d.count, x.mean) for x, d in pairs)
     assert isinstance(mean_ED, Tensor), "there is at least one stratum"
     inside, total = float((mean_ED @ basis).square().sum()), float(mean_ED.square().sum())
@@ -105,6 +110,10 @@ def token_null(
 
 def _tensor(x: Any) -> Tensor:
     x = torch.as_tensor(x).detach()
+    if not x.is_floating_point():
+        raise broken("inputs and deltas must be of a real floating-point dtype", x.dtype, "convert with .float()")
+    if not bool(torch.isfinite(x).all()):
+        raise broken("inputs and deltas must be finite", "NaN or Inf", "skip this observation")
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
@@ -232,6 +241,8 @@ def _left_out_by_closing(
 def _token_strata(inputs: Any, deltas: Any, strata: Any) -> list[tuple[Moments, Moments]]:
     if isinstance(strata, Mapping):
         pairs = list(strata.values())
+        if not pairs:
+            raise broken("strata must hold at least one pair of Moments", "an empty mapping", "pass one a stratum")
     elif isinstance(inputs, Moments) or isinstance(deltas, Moments):
         if not (isinstance(inputs, Moments) and isinstance(deltas, Moments)) or strata is not None:
             raise broken(
@@ -253,10 +264,14 @@ def _token_strata(inputs: Any, deltas: Any, strata: Any) -> list[tuple[Moments, 
             raise broken(
                 f"strata must be one label a row ({x.shape[0]})", labels.shape[0], "pass a label for each token"
             )
+        labels = labels.to(x.device)
         pairs = [
             (Moments.of(x[labels == label], higher=False), Moments.of(d[labels == label], higher=False))
             for label in torch.unique(labels).tolist()
+            if label >= 0
         ]
+        if not pairs:
+            raise broken("strata must leave at least one token", "all −1", "−1 is for padding")
     for x, d in pairs:
         if float(x.count) != float(d.count):
             raise broken(
@@ -270,8 +285,9 @@ def _token_strata(inputs: Any, deltas: Any, strata: Any) -> list[tuple[Moments, 
 def _drawn_tokens(
     x_ND: Tensor, d_NE: Tensor, basis: Tensor, strata: Any, draws: int, seed: int
 ) -> tuple[Tensor, Tensor]:
-    labels = torch.zeros(len(x_ND), dtype=torch.int64) if strata is None else torch.as_tensor(strata).reshape(-1)
-    groups = [torch.nonzero(labels == label)[:, 0] for label in torch.unique(labels).tolist()]
+    labels = torch.zeros(len(x_ND), dtype=torch.int64) if strata is None else torch.as_tensor(strata).reshape(-1).cpu()
+    groups = [torch.nonzero(labels == label)[:, 0] for label in torch.unique(labels).tolist() if label >= 0]
+    d_NE = d_NE * (labels >= 0).to(d_NE)[:, None]
     basis = basis.to(x_ND)
     along = x_ND @ basis
     flat = torch.cat([along, x_ND - along @ basis.T], 1)
@@ -281,7 +297,7 @@ def _drawn_tokens(
         order = torch.arange(len(x_ND))
         for number, rows in enumerate(groups):
             order[rows] = rows[permutations(len(rows), draws, seed + 7919 * number)[draw]]
-        squares = (d_NE[order].T @ flat).double().square().sum(0)
+        squares = (d_NE[order.to(d_NE.device)].T @ flat).double().square().sum(0)
         inside.append(squares[:rank].sum())
         outside.append(squares[rank:].sum())
     return torch.stack(inside), torch.stack(outside)

@@ -72,6 +72,7 @@ class BilinearUnits:
     inputs: Tensor
     deltas: Tensor
     basis: Tensor
+    place: Tensor  # which unit each sequence belongs to
 
     @property
     def total(self) -> Energies:
@@ -105,9 +106,10 @@ class BilinearUnits:
 
 def _grams(a: BilinearUnits, b: BilinearUnits) -> Energies:
     """Inner products of all pairs of ``G_s``: inside, outside, and under the weights of the axes."""
-    shape = (a.inputs.shape[0], b.inputs.shape[0])
+    shape = (len(a.ids), len(b.ids))
     total = Energies(*(torch.zeros(shape, dtype=torch.float64, device=a.inputs.device) for _ in range(3)))
-    step = max(1, _CHUNK_NUMBERS // (sum(shape) * a.inputs.shape[2]))
+    sequences = a.inputs.shape[0] + b.inputs.shape[0]
+    step = max(1, _CHUNK_NUMBERS // (sequences * a.inputs.shape[2]))
     for start in range(0, a.deltas.shape[2], step):
         first = _parts(a, slice(start, start + step))
         second = first if b is a else _parts(b, slice(start, start + step))
@@ -116,7 +118,8 @@ def _grams(a: BilinearUnits, b: BilinearUnits) -> Energies:
 
 
 def _parts(units: BilinearUnits, columns: slice) -> tuple[Tensor, Tensor, Tensor]:
-    g_nED = units.deltas[:, :, columns].double().mT @ units.inputs.double()
+    by_sequence = units.deltas[:, :, columns].double().mT @ units.inputs.double()
+    g_nED = by_sequence.new_zeros(len(units.ids), *by_sequence.shape[1:]).index_add_(0, units.place, by_sequence)
     inside = (g_nED @ units.basis) @ units.basis.T
     weighted = g_nED * units.basis.square().sum(1).sqrt()
     return inside.flatten(1), (g_nED - inside).flatten(1), weighted.flatten(1)

@@ -18,13 +18,15 @@ Measurable = Cloud | Moments
 
 def as_cloud(x: Any, *, at_least: int = 3) -> Tensor:
     """The rows of ``x`` as a finite real ``(N, D)`` tensor without gradient; a ``ValueError`` says what is wrong."""
+    if isinstance(x, Moments):
+        raise broken("this measure needs the rows of a cloud", "Moments", "pass the rows themselves")
     if not isinstance(x, Tensor):
         x = np.asarray(x)
-        if x.dtype.kind not in "f":
+        if x.dtype.kind not in "f" or x.dtype.itemsize > 8:
             raise broken("a cloud must be of a real floating-point dtype", x.dtype, _conversion(x.dtype.kind == "c"))
         with warnings.catch_warnings():  # a read-only memory map is welcome: nothing here writes
             warnings.simplefilter("ignore", UserWarning)
-            x = torch.from_numpy(x.astype(x.dtype.newbyteorder("="), copy=False))
+            x = torch.from_numpy(np.ascontiguousarray(x.astype(x.dtype.newbyteorder("="), copy=False)))
     if not x.is_floating_point():
         raise broken("a cloud must be of a real floating-point dtype", x.dtype, _conversion(x.is_complex()))
     if x.ndim != 2 or x.shape[1] == 0:

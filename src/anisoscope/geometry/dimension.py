@@ -50,7 +50,8 @@ def two_nn(x: Cloud | Neighbours, discard: float = 0.1, variant: Literal["fit", 
     n = log_mu.size
     if not log_mu.any():
         return _undefined(found, _EQUAL_DISTANCES)
-    widening = max(1.0, math.sqrt(_variance_of_sum(found, log_mu, 2) / (n * log_mu.var())))
+    spread = n * float(log_mu.var())
+    widening = max(1.0, math.sqrt(_variance_of_sum(found, log_mu, 2) / spread)) if spread > 0 else 1.0
     log_mu.sort()
     if variant == "mle":
         total = log_mu.sum()
@@ -61,9 +62,9 @@ def two_nn(x: Cloud | Neighbours, discard: float = 0.1, variant: Literal["fit", 
     keep = min(math.floor(n * (1 - discard) + 1e-9), n - 1)
     ranks = np.arange(1, keep + 1)
     y = -np.log1p(-ranks / n)
-    slope = float(y @ log_mu[:keep] / (log_mu[:keep] @ log_mu[:keep])) if log_mu[:keep].any() else math.nan
-    if math.isnan(slope):
-        return _undefined(found, _EQUAL_DISTANCES)
+    if not log_mu[:keep].any():
+        return _undefined(found, f"the {keep} ratios kept are all 1; lower discard or pass more points")
+    slope = float(y @ log_mu[:keep] / (log_mu[:keep] @ log_mu[:keep]))
     half = _Z95 * widening * _slope_error(y, n)
     return _estimate(found, slope, slope * math.exp(-half), slope * math.exp(half))
 

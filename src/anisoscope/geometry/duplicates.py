@@ -20,6 +20,7 @@ from torch import Tensor
 #: Distance under which rows are one point, as a share of the rms centred norm: what rounding alone can move apart.
 TOLERANCE = {torch.bfloat16: 1e-2, torch.float16: 1e-3, torch.float32: 1e-6, torch.float64: 1e-6}
 _PROJECTIONS = 8
+_CHUNK_ROWS = 1024
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,7 +35,7 @@ class Duplicates:
 def find_duplicates(x_ND: Tensor) -> Duplicates:
     """Group rows closer than the tolerance of their dtype and keep the lowest row of each group."""
     n = x_ND.shape[0]
-    mean_D = x_ND.mean(0, dtype=torch.float64)
+    mean_D = column_means(x_ND)
     tolerance = TOLERANCE[x_ND.dtype] * _rms_norm(x_ND, mean_D)
     near_NP = _projected(x_ND, mean_D)
     # Rounding of the projections must not hide a pair; the measured distance decides in the end.
@@ -45,6 +46,14 @@ def find_duplicates(x_ND: Tensor) -> Duplicates:
     keep = first_N[labels_N] == np.arange(n)
     exact = _exact_copies(x_ND, labels_N)
     return Duplicates(torch.from_numpy(np.flatnonzero(keep)).to(x_ND.device), exact, int(n - keep.sum()) - exact)
+
+
+def column_means(x_ND: Tensor) -> Tensor:
+    """Column means in float64, a chunk at a time: a sum with another dtype would first copy the whole cloud."""
+    total_D = torch.zeros(x_ND.shape[1], dtype=torch.float64, device=x_ND.device)
+    for part in x_ND.split(_CHUNK_ROWS):
+        total_D += part.double().sum(0)
+    return total_D / x_ND.shape[0]
 
 
 def direct_distances(x_ND: Tensor, rows_M: Tensor, others_M: Tensor) -> Tensor:
@@ -58,7 +67,7 @@ def direct_distances(x_ND: Tensor, rows_M: Tensor, others_M: Tensor) -> Tensor:
 
 
 def _rms_norm(x_ND: Tensor, mean_D: Tensor) -> float:
-    total = sum(float((part.double() - mean_D).square().sum()) for part in x_ND.split(4096))
+    total = sum(float((part.double() - mean_D).square().sum()) for part in x_ND.split(_CHUNK_ROWS))
     return (total / x_ND.shape[0]) ** 0.5
 
 
@@ -71,7 +80,11 @@ def _projected(x_ND: Tensor, mean_D: Tensor) -> np.ndarray:
         gaussian = torch.randn(width, _PROJECTIONS, generator=generator, dtype=torch.float64)
         frame_DP = torch.linalg.qr(gaussian).Q
     frame_DP = frame_DP.to(x_ND.device)
-    return torch.cat([(part.double() - mean_D) @ frame_DP for part in x_ND.split(4096)]).cpu().numpy()
+    near_NP = torch.empty(x_ND.shape[0], frame_DP.shape[1], dtype=torch.float64, device=x_ND.device)
+    for start in range(0, x_ND.shape[0], _CHUNK_ROWS):
+        rows = slice(start, start + _CHUNK_ROWS)
+        near_NP[rows] = (x_ND[rows].double() - mean_D) @ frame_DP
+    return near_NP.cpu().numpy()
 
 
 def _linked(x_ND: Tensor, near_NP: np.ndarray, tolerance: float, window: float) -> np.ndarray:

@@ -90,7 +90,7 @@ def isoscore(x: Measurable, corrected: bool = False) -> Estimate:
 
 
 def isoscore_star(
-    x: Measurable, zeta: float = 0.2, reference: Literal["trace", "identity"] | Tensor = "trace"
+    x: Measurable, zeta: float = 0.2, reference: Literal["trace", "identity"] | Cloud = "trace"
 ) -> Estimate:
     """IsoScore* (Rudman & Eickhoff 2024): IsoScore of ``(1−ζ)C + ζC₀``.
 
@@ -108,6 +108,7 @@ def isoscore_star(
         scale = covariance.diagonal().mean() if reference == "trace" else 1.0
         reference_DD = scale * torch.eye(moments.width, dtype=covariance.dtype, device=covariance.device)
     else:
+        reference = torch.as_tensor(reference)
         if reference.shape != covariance.shape:
             raise broken(
                 f"reference must have the shape {tuple(covariance.shape)}",
@@ -194,9 +195,9 @@ def local_isotropy(x: Cloud, clusters: int = 16, seed: int = 0) -> LocalEstimate
     if width == 1:
         return LocalEstimate(value=math.nan, n=n, note=ONE_COLUMN)
     rows = (x_ND - x_ND.mean(0)).to(torch.promote_types(x_ND.dtype, torch.float32)).cpu().numpy()
-    if not rows.any():
+    if bool((x_ND == x_ND[0]).all()):
         return LocalEstimate(value=math.nan, n=n, note=NO_SPREAD)
-    distinct = len({row.tobytes() for row in rows}) if n <= clusters * SMALLEST_CLUSTER else clusters
+    distinct = len({row.tobytes() for row in rows})
     labels = torch.from_numpy(KMeans(min(clusters, distinct), random_state=seed).fit(rows).labels_).to(x_ND.device)
     whole = float(isoscore(x_ND, corrected=n >= 4))
     scores, sizes, small = [], [], 0
@@ -250,6 +251,7 @@ def _moments(x: Measurable, *, higher: bool = False, double: bool = False) -> Mo
             raise broken("moments must be finite", "NaN or Inf", "leave such rows out, or mask them")
         return x
     x_ND = as_cloud(x)
+    double = double or not 1e-9 < float(x_ND.abs().max()) < 1e9  # their fourth powers leave the range of float32
     return Moments.of(x_ND.double() if double else x_ND, higher=higher)
 
 

@@ -20,11 +20,12 @@ from torch import Tensor
 
 from anisoscope.errors import broken
 from anisoscope.geometry.cloud import Cloud, as_cloud
-from anisoscope.geometry.duplicates import find_duplicates
+from anisoscope.geometry.duplicates import column_means, find_duplicates
 
 BLOCK_ROWS = 2048
 _GROUP = 64  # divides BLOCK_ROWS
 _SLACK = 4
+_CHUNK_NUMBERS = 1 << 19
 _NEAR_LIMIT = 0.2
 
 
@@ -85,13 +86,14 @@ def nearest(x_ND: Tensor, k: int) -> tuple[Tensor, Tensor]:
     if k == 0:
         return x_ND.new_empty(n, 0, dtype=torch.float64), x_ND.new_empty(n, 0, dtype=torch.int64)
     m = min(k + _SLACK, n - 1)
-    mean_D = x_ND.mean(0, dtype=torch.float64)
-    y_ND = _centred(x_ND, mean_D)
+    mean_D = column_means(x_ND)
+    scale = _power_of_two(x_ND, mean_D)
+    y_ND = _centred(x_ND, mean_D, scale)
     bound_Nm, candidates_Nm = _candidates(y_ND, n, m)
     distances_Nk, indices_Nk = _measured(x_ND, torch.arange(n, device=x_ND.device), candidates_Nm, k)
     if m < n - 1:
         norms_N = torch.linalg.vector_norm(y_ND[:n], dim=1).double()
-        unsure = _unproven(distances_Nk[:, -1], bound_Nm[:, -1].double(), norms_N, _error(y_ND))
+        unsure = _unproven(scale * distances_Nk[:, -1], bound_Nm[:, -1].double(), norms_N, _error(y_ND))
         del y_ND
         for rows in unsure.split(BLOCK_ROWS):
             again_Rm = _candidates_in_double(x_ND, mean_D, rows, m)
@@ -104,12 +106,18 @@ def _blocks(n: int, first: int = 0) -> Iterator[slice]:
         yield slice(start, min(start + BLOCK_ROWS, n))
 
 
-def _centred(x_ND: Tensor, mean_D: Tensor) -> Tensor:
+def _power_of_two(x_ND: Tensor, mean_D: Tensor) -> float:
+    """A scale that brings the cloud near 1, so that no square leaves the range of float32; exact to multiply by."""
+    largest = max(float((x_ND[rows].double() - mean_D).abs().max()) for rows in _blocks(x_ND.shape[0]))
+    return 2.0 ** -math.frexp(largest)[1] if largest > 0 else 1.0
+
+
+def _centred(x_ND: Tensor, mean_D: Tensor, scale: float) -> Tensor:
     """The one copy of the cloud: centred in float64, kept in float32, filled up with zero rows to whole groups."""
     n, width = x_ND.shape
     y_ND = torch.zeros(n + -n % _GROUP, width, dtype=torch.float32, device=x_ND.device)
     for rows in _blocks(n):
-        y_ND[rows] = x_ND[rows].double() - mean_D
+        y_ND[rows] = (x_ND[rows].double() - mean_D) * scale
     return y_ND
 
 
@@ -206,15 +214,18 @@ def _packed(row_H: Tensor, column_H: Tensor, value_H: Tensor, rows: int) -> tupl
 
 def _measured(x_ND: Tensor, rows_R: Tensor, candidates_Rm: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The k nearest of the candidates by direct difference in float64; ties go to the lower index."""
-    distances, indices = [], []
-    step = max(1, (1 << 21) // (candidates_Rm.shape[1] * x_ND.shape[1]))
-    for rows, candidates in zip(rows_R.split(step), candidates_Rm.split(step), strict=True):
-        candidates = candidates.sort(1).values
-        difference = x_ND[candidates].double() - x_ND[rows].double()[:, None]
+    # Results are written in place: kept between the temporaries they would pin the heap, which then grows by gigabytes.
+    distances_Rk = torch.empty(len(rows_R), k, dtype=torch.float64, device=x_ND.device)
+    indices_Rk = torch.empty(len(rows_R), k, dtype=torch.int64, device=x_ND.device)
+    step = max(1, _CHUNK_NUMBERS // (candidates_Rm.shape[1] * x_ND.shape[1]))
+    for start in range(0, len(rows_R), step):
+        part = slice(start, start + step)
+        candidates = candidates_Rm[part].sort(1).values
+        difference = x_ND[candidates].double() - x_ND[rows_R[part]].double()[:, None]
         order = torch.linalg.vector_norm(difference, dim=2).sort(dim=1, stable=True)
-        distances.append(order.values[:, :k])
-        indices.append(candidates.gather(1, order.indices[:, :k]))
-    return torch.cat(distances), torch.cat(indices)
+        distances_Rk[part] = order.values[:, :k]
+        indices_Rk[part] = candidates.gather(1, order.indices[:, :k])
+    return distances_Rk, indices_Rk
 
 
 def _error(y_ND: Tensor) -> float:

@@ -12,6 +12,7 @@ so the loss never rises.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -65,8 +66,9 @@ class SemiNMF:
                 break
         return codes
 
-    def top_tokens(self, tokens: Tensor, *, count: int = 10) -> tuple[tuple[ConceptToken, ...], ...]:
+    def top_tokens(self, tokens: Any, *, count: int = 10) -> tuple[tuple[ConceptToken, ...], ...]:
         """For each concept the tokens that receive most of its code, given the token id of each fitted row."""
+        tokens = torch.as_tensor(tokens).to(self.codes.device)
         if tokens.shape != self.codes.shape[:1]:
             raise broken(
                 f"token ids must be one a fitted row ({self.codes.shape[0]})",
@@ -103,7 +105,7 @@ def semi_nmf(
     codes ``(N, K)``; otherwise each row starts as its nearest of K seeded rows, plus 0.2 everywhere as in Ding et al.
 
     >>> import torch
-    >>> x = torch.randn(300, 8, generator=torch.Generator().manual_seed(0))
+    >>> x = 2 + torch.randn(300, 8, generator=torch.Generator().manual_seed(0))
     >>> fit = semi_nmf(x, 3)
     >>> fit.converged, bool((fit.codes >= 0).all()), fit.loss_trace[-1] < fit.loss_trace[0]
     (True, True, True)
@@ -126,8 +128,9 @@ def semi_nmf(
     if start is None:
         codes_NK = _nearest_of_seeded_rows(x_ND.to(work), rank, seed)
     else:
-        if start.shape != (n, rank) or bool((start < 0).any()):
-            raise broken(f"start must be nonnegative codes of shape {(n, rank)}", tuple(start.shape), "clip it at 0")
+        if start.shape != (n, rank) or bool((start < 0).any()) or not bool((start.sum(0) > 0).all()):
+            rule = f"start must be nonnegative codes of shape {(n, rank)}, no column all zero"
+            raise broken(rule, tuple(start.shape), "clip it at 0 and use every concept")
         codes_NK = start.to(x_ND.device, work)
     energy = float(x_ND.square().sum())
     if energy == 0:

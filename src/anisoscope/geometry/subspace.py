@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ from torch import Tensor
 from anisoscope.errors import broken
 from anisoscope.geometry.cloud import Cloud, Measurable, as_cloud
 from anisoscope.geometry.dimension import two_nn
-from anisoscope.geometry.semi_nmf import SemiNMF, semi_nmf
+from anisoscope.geometry.semi_nmf import ConceptToken, SemiNMF, semi_nmf
 from anisoscope.stats.moments import Moments
 
 Method = Literal["pca", "svd", "semi_nmf", "haar", "mean"]
@@ -50,13 +50,14 @@ class Subspace:
     factors: SemiNMF | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "basis", torch.as_tensor(self.basis).detach())
         if self.basis.ndim != 2 or not 1 <= self.basis.shape[1] <= self.basis.shape[0]:
             raise broken(
                 "a basis must have the shape (D, K) with 1 ≤ K ≤ D",
                 f"shape {tuple(self.basis.shape)}",
                 "pass directions as columns",
             )
-        basis = self.basis.detach().to(torch.float64)
+        basis = self.basis.to(torch.float64)
         gap = float((basis.T @ basis - torch.eye(basis.shape[1], dtype=basis.dtype, device=basis.device)).abs().max())
         if not gap <= _ORTHONORMAL:
             raise broken(
@@ -64,6 +65,9 @@ class Subspace:
                 f"‖QᵀQ − I‖ = {gap:.2g}",
                 "orthonormalise it with torch.linalg.qr(basis).Q",
             )
+        eye = torch.eye(basis.shape[1], dtype=basis.dtype, device=basis.device)
+        for _ in range(2):  # Newton's step to the nearest orthonormal basis: what float32 rounded away comes back
+            basis = basis @ (1.5 * eye - 0.5 * basis.T @ basis)
         object.__setattr__(self, "basis", basis)
 
     @property
@@ -83,14 +87,40 @@ class Subspace:
         whole = torch.linalg.qr(self.basis, mode="complete").Q
         return Subspace(whole[:, self.rank :], method=f"complement of {self.method}", n=self.n, seed=self.seed)
 
-    def project(self, x: Tensor) -> Tensor:
+    def project(self, x: Cloud) -> Tensor:
         """The part of each row inside, in the full space and in float64."""
-        basis = self.basis.to(x.device)
-        return (x.double() @ basis) @ basis.T
+        rows = torch.as_tensor(x).detach().double()
+        if rows.shape[-1] != self.width:
+            raise broken(f"rows must have the width of the subspace, {self.width}", rows.shape[-1], "use the same site")
+        basis = self.basis.to(rows.device)
+        return (rows @ basis) @ basis.T
 
-    def remove(self, x: Tensor) -> Tensor:
+    def remove(self, x: Cloud) -> Tensor:
         """The part of each row outside."""
-        return x.double() - self.project(x)
+        return torch.as_tensor(x).detach().double() - self.project(x)
+
+    @property
+    def loss_trace(self) -> tuple[float, ...]:
+        """Loss after each iteration of the semi-NMF behind this subspace."""
+        return self._concepts().loss_trace
+
+    @property
+    def converged(self) -> bool:
+        """Whether the semi-NMF behind this subspace had come to rest."""
+        return self._concepts().converged
+
+    def encode(self, x: Cloud) -> Tensor:
+        """Nonnegative codes of rows in the concepts behind this subspace."""
+        return self._concepts().encode(x)
+
+    def top_tokens(self, tokens: Any, *, count: int = 10) -> tuple[tuple[ConceptToken, ...], ...]:
+        """The tokens of each concept, given the token id of each fitted row."""
+        return self._concepts().top_tokens(tokens, count=count)
+
+    def _concepts(self) -> SemiNMF:
+        if self.factors is None:
+            raise broken("concepts come with the method semi_nmf fitted on rows", self.method, "fit with semi_nmf")
+        return self.factors
 
     def to(self, device: torch.device | str) -> Subspace:
         """The same directions on another device."""
@@ -112,6 +142,10 @@ def fit_subspace(
     rows = None if isinstance(x, Moments) else as_cloud(x, at_least=2)
     moments = x if isinstance(x, Moments) else Moments.of(as_cloud(x, at_least=2).double(), higher=False)
     n, seed = round(float(moments.count)), _seed(generator)
+    if n < 2 or not bool(torch.isfinite(moments.scatter).all()):
+        raise broken(
+            "a subspace must be fitted on at least 2 finite rows", f"{n} rows or NaN", "pass more, finite rows"
+        )
     if method == "mean":
         return _mean_direction(moments, rank, n)
     centred = method in ("pca", "haar")
@@ -191,14 +225,16 @@ def _resolved_rank(rank: int | str, rows: Tensor | None, spectrum: Tensor, metho
         share = spectrum.cumsum(0) / spectrum.sum()
         rank = int((share < float(match[1]) / 100 - 1e-12).sum()) + 1
     limit = width if method == "haar" else min(width, n - (method == "pca"))
-    if not 1 <= rank <= limit:
+    if not isinstance(rank, int) or not 1 <= rank <= limit:
         raise broken(
             f"rank must lie in 1…{limit} for {n} vectors of width {width}",
             rank,
             "lower the rank or observe more tokens",
         )
     filled = int((spectrum > _EMPTY * spectrum[0]).sum())
-    if method in ("pca", "svd") and rank > filled:
+    if method != "haar" and filled == 0:
+        raise broken("a cloud to fit directions on must have variance", "none", "all rows are equal; use another site")
+    if method != "haar" and rank > filled:
         raise broken(f"rank must be at most {filled}, the number of directions with any variance", rank, "lower it")
     return rank
 

@@ -13,6 +13,7 @@ Raw sums would lose everything on an offset cloud, so all sums are kept about th
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -62,15 +63,13 @@ class Moments:
         )
 
     @classmethod
-    def of(
-        cls, x: Tensor, *, weights: Tensor | None = None, mask: Tensor | None = None, higher: bool = True
-    ) -> Moments:
+    def of(cls, x: Any, *, weights: Tensor | None = None, mask: Tensor | None = None, higher: bool = True) -> Moments:
         """Moments of the rows of ``x``, which may have any leading shape: ``(..., D)``.
 
         ``weights`` are frequencies: a row of weight 3 counts as three rows, one of weight 0 not at all. ``mask`` is the
         boolean form; with both, they multiply. A row that is masked out may hold anything finite.
         """
-        x_ND, weights_N = _as_rows(x, weights, mask)
+        x_ND, weights_N = _as_rows(torch.as_tensor(x), weights, mask)
         total: Moments | None = None
         for start in range(0, x_ND.shape[0], CHUNK_ROWS):
             part = slice(start, start + CHUNK_ROWS)
