@@ -10,6 +10,7 @@ import json
 import sys
 import time
 import warnings
+from functools import cache
 from importlib.metadata import version
 
 import numpy as np
@@ -94,6 +95,7 @@ def overcomplete_semi_nmf(file, codes_file, iterations):
     return [seconds, float(left.square().sum() / x.double().square().sum())]
 
 
+@cache
 def overcomplete_update():
     """Its optimiser alone: the package as a whole does not import without torchvision."""
     import importlib.util

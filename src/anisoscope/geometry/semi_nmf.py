@@ -123,34 +123,39 @@ def semi_nmf(
             "iterations must be at least 1 and tolerance not negative", f"{iterations}, {tolerance}", "raise them"
         )
     work = torch.promote_types(x_ND.dtype, torch.float32)
+    light_ND = x_ND.to(work)
     x_ND = x_ND.double()
     seed = 0 if generator is None else generator.initial_seed()
     if start is None:
-        codes_NK = _nearest_of_seeded_rows(x_ND.to(work), rank, seed)
+        codes_NK = _nearest_of_seeded_rows(light_ND, rank, seed)
     else:
         if start.shape != (n, rank) or bool((start < 0).any()) or not bool((start.sum(0) > 0).all()):
             rule = f"start must be nonnegative codes of shape {(n, rank)}, no column all zero"
             raise broken(rule, tuple(start.shape), "clip it at 0 and use every concept")
         codes_NK = start.to(x_ND.device, work)
-    energy = float(x_ND.square().sum())
+    energy = float(torch.linalg.vector_norm(x_ND)) ** 2
     if energy == 0:
         raise broken("a cloud to factorise must have a nonzero row", "all rows zero", "use another layer")
-    codes_KN, concepts, trace, converged = _descend(x_ND, codes_NK.T.contiguous(), energy, iterations, tolerance)
+    codes_KN, concepts, trace, converged = _descend(
+        x_ND, light_ND, codes_NK.T.contiguous(), energy, iterations, tolerance
+    )
     return SemiNMF(concepts, codes_KN.T.contiguous(), tuple(trace), converged, seed)
 
 
 def _descend(
-    x_ND: Tensor, codes_KN: Tensor, energy: float, iterations: int, tolerance: float
+    x_ND: Tensor, light_ND: Tensor, codes_KN: Tensor, energy: float, iterations: int, tolerance: float
 ) -> tuple[Tensor, Tensor, list[float], bool]:
-    """Alternate exact concepts with swept codes, extrapolating while the loss allows it."""
+    """Alternate exact concepts with swept codes, extrapolating while the loss allows it.
+
+    Codes are swept in the precision of the rows (``light``), concepts and loss are float64.
+    """
     work = codes_KN.dtype
     concepts, loss = _concepts(x_ND, codes_KN, energy)
-    light_ND = x_ND.to(work)
     trace = [loss]
     best = codes_KN.clone()  # the best point so far; `codes_KN` may run ahead of it
     momentum, ceiling, ahead, converged = 0.7, 1.0, False, False
     while len(trace) <= iterations and not converged:
-        gram_KK, target_KN = (concepts @ concepts.T).to(work), concepts.to(work) @ light_ND.T
+        gram_KK, target_KN = (concepts @ concepts.T).to(work), (light_ND @ concepts.to(work).T).T.contiguous()
         _sweep(codes_KN, target_KN, gram_KK)
         concepts, loss = _concepts(x_ND, codes_KN, energy)
         if loss >= trace[-1]:  # overshot: back to the best point, with less courage; a plain step that fails is the end

@@ -1,0 +1,1 @@
+"""Modules to tensors: sites and taps. Knows torch and errors, and nothing of statistics."""
