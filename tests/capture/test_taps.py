@@ -169,18 +169,17 @@ def test_taps_see_what_passes(family):
         assert torch.equal(delta, maps[layer - 1][1])
 
 
-@pytest.mark.parametrize("name", ["gpt_neox", "llama", "bert", "opt"])
+@pytest.mark.parametrize("name", ["gpt_neox", "llama", "bert", "gpt2"])
 @pytest.mark.parametrize("reentrant", [True, False])
 def test_checkpointing_counts_once(name, reentrant):
     plain, checkpointing = Recorder(), Recorder()
     for recorder in (plain, checkpointing):
         model = build(name)
         model.train()
-        for module in model.modules():
-            if isinstance(module, nn.Dropout):
-                module.p = 0.0
         if recorder is checkpointing:
             checkpointed(reentrant)(model)
+        model.config.use_cache = False  # checkpointing switches it off, and with it another path through attention
+        torch.manual_seed(3)  # the same dropout in both
         with Taps(model, find_sites(model), recorder):
             model(**batch()).loss.backward()
     assert [(layer, number) for layer, number, _ in checkpointing.activations] == [
@@ -246,10 +245,11 @@ def test_nothing_stays_attached_or_alive():
     loss = interrupted_step(model, recorder)
     assert [len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules()] == before
     loss.backward()  # a gradient that comes late is nobody's
-    assert recorder.gradients == []
+    late = len(recorder.gradients)
     del recorder, loss
     gc.collect()
     assert watched() is None
+    assert late == 0
 
 
 def test_a_tap_that_never_fired_is_an_error():

@@ -54,6 +54,19 @@ class Listener(Protocol):
 
 
 @dataclass(slots=True, eq=False)
+class _Line:
+    """What hooks on tensors hold on to; cut on detaching, so that a graph which lives on keeps nothing of ours."""
+
+    listener: Listener | None
+    heard: dict[str, int]
+
+    def tell(self, kind: str, layer: int, *tensors: Tensor, batch: Batch) -> None:
+        if self.listener is not None:
+            self.heard[kind] = self.heard.get(kind, 0) + 1
+            getattr(self.listener, kind)(layer, *tensors, batch)
+
+
+@dataclass(slots=True, eq=False)
 class Taps:
     """Hooks on the sites of a model, for the length of a ``with`` block.
 
@@ -82,11 +95,11 @@ class Taps:
     _batch: Batch | None = None
     _handles: list[RemovableHandle] = field(default_factory=list)
     _pending: dict[nn.Module, list[tuple[int, Batch]]] = field(default_factory=dict)
-    _active: bool = False
+    _line: _Line | None = None
 
     def __enter__(self) -> Taps:
         """Attach."""
-        self._active, self._forwards = True, 0
+        self._line, self._forwards = _Line(self.listener, self.heard), 0
         self._handles.append(unwrapped(self.model).register_forward_pre_hook(self._begin, with_kwargs=True))
         for module in {site.module: None for site in self.sites.blocks}:
             self._handles.append(module.register_forward_pre_hook(self._entering, with_kwargs=True))
@@ -97,7 +110,8 @@ class Taps:
 
     def __exit__(self, *error: object) -> None:
         """Detach; gradients that are still under way are no longer handed on."""
-        self._active = False
+        if self._line is not None:
+            self._line.listener = None
         while self._handles:
             self._handles.pop().remove()
         self._pending.clear()
@@ -170,28 +184,26 @@ class Taps:
             self._expect_again(module, layer, batch)
         if not y.requires_grad:
             return
-        x = x.detach()
+        x, line = x.detach(), self._line
+        assert line is not None, "hooks exist only while attached"
 
         def arrived(delta: Tensor) -> None:
-            if self._active:
-                self.heard["pair"] = self.heard.get("pair", 0) + 1
-                self.listener.pair(layer, x, delta.detach(), batch)
+            line.tell("pair", layer, x, delta.detach(), batch=batch)
 
         y.register_hook(arrived)
 
     def _see(self, layer: int, hidden: Tensor, batch: Batch, turn: Callable[[Tensor], Tensor]) -> None:
-        self.heard["activation"] = self.heard.get("activation", 0) + 1
-        self.listener.activation(layer, turn(hidden.detach()), batch)
+        assert self._line is not None, "hooks exist only while attached"
+        self._line.tell("activation", layer, turn(hidden.detach()), batch=batch)
         self._listen(layer, hidden, batch, turn)
 
     def _listen(self, layer: int, hidden: Tensor, batch: Batch, turn: Callable[[Tensor], Tensor]) -> None:
-        if not hidden.requires_grad:
+        line = self._line
+        if not hidden.requires_grad or line is None:
             return
 
         def arrived(gradient: Tensor) -> None:
-            if self._active:
-                self.heard["gradient"] = self.heard.get("gradient", 0) + 1
-                self.listener.gradient(layer, turn(gradient.detach()), batch)
+            line.tell("gradient", layer, turn(gradient.detach()), batch=batch)
 
         hidden.register_hook(arrived)
 

@@ -84,8 +84,7 @@ def verify(
     1. ``proxy``: each method against the baselines ``haar``, ``top-variance`` and ``mean+haar`` (the mean direction,
        completed at random) of the same rank.
     2. ``normal`` and ``refit``: angles of the proxy to the normal directions that local spectra suggest (a tangent
-    proxy
-       is as far from them as it can be), and between refits on two halves.
+       proxy is as far from them as it can be), and between refits on two halves.
     3. ``curvature``: left open until curvature can be measured.
     4. ``settling``: the share of layers and seeds at which random directions of equal rank do as well.
     """
