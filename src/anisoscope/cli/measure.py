@@ -140,7 +140,7 @@ def _print_table(source: CloudFile, result: Measured) -> None:
 
     # As text: a file may be called layer[bold].npy or a:x:.npz, which rich would read as its own language.
     title = Text(f"{source.name}: {result.rows:,} rows × {result.width}", style="italic")
-    caption = "floor: what isotropic noise of this shape scores · interval: 95 %, rows held for independent"
+    caption = "floor: what isotropic noise of this shape scores · interval: 95 %"
     if result.sampled < result.rows:
         caption += f" · n = {result.sampled:,}: seeded sample"
     if source.left_out:
