@@ -26,7 +26,7 @@ def test_table_and_json_of_a_file(tmp_path, capsys):
     assert (result["rows"], result["width"], result["sampled"]) == (600, 4, 600)
     values = {(row["measure"], row["variant"]): row for row in result["measures"]}
     assert values["isoscore", "plain"]["value"] == pytest.approx(float(isoscore(X)), rel=1e-9)
-    fit = values["two_nn", "variant=fit"]
+    fit = values["two_nn", "fit"]
     expected = two_nn(X)
     assert (fit["value"], fit["low"], fit["high"]) == pytest.approx((expected.value, expected.low, expected.high))
     cli.main(["measure", str(tmp_path / "x.npy")])

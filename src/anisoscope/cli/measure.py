@@ -134,38 +134,42 @@ def _as_json(source: CloudFile, result: Measured) -> dict[str, object]:
 
 
 def _print_table(source: CloudFile, result: Measured) -> None:
+    """A table that fits 80 columns; notes stand below it."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     # As text: a file may be called layer[bold].npy or a:x:.npz, which rich would read as its own language.
-    title = Text(f"{source.name}: {result.rows:,} rows × {result.width}", style="italic")
-    caption = "floor: what isotropic noise of this shape scores · interval: 95 %"
-    if result.sampled < result.rows:
-        caption += f" · n = {result.sampled:,}: seeded sample"
-    if source.left_out:
-        caption += f" · columns left out, not real numbers: {', '.join(source.left_out)}"
-    table = Table(title=title, caption=caption, title_justify="left", caption_justify="left")
+    title = Text(f"{source.name}: {result.rows:,} rows × {result.width}", style="bold")
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("measure", no_wrap=True)
     table.add_column("variant", style="dim")
-    for heading in ("value", "interval", "floor", "n"):
+    for heading in ("value", "95 % interval", "floor", "n"):
         table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("note", style="dim")
-    previous = None
+    previous, notes = None, {}
     for row in result.table:
         interval = "" if row.low is None or row.high is None else f"{_short(row.low)} … {_short(row.high)}"
-        table.add_row(
-            row.measure if row.measure != previous else "",
-            row.variant,
-            _short(row.value),
-            interval,
-            "" if row.floor is None else _short(row.floor),
-            f"{row.n:,}",
-            row.note or "",
-        )
+        variant = row.variant
+        if row.note and row.note.startswith("mean distance "):
+            variant += row.note.replace("mean distance ", ", r=")
+        elif row.note:
+            notes.setdefault(row.note, []).append(row.measure)
+        floor = "" if row.floor is None else _short(row.floor)
+        name = row.measure if row.measure != previous else ""
+        table.add_row(name, variant, _short(row.value), interval, floor, f"{row.n:,}")
         previous = row.measure
     # A pipe has no width of its own; a table folded to 80 columns helps nobody there.
-    Console(width=None if sys.stdout.isatty() else 160, highlight=False).print(table)
+    console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
+    console.print(table)
+    below = [f"{', '.join(dict.fromkeys(measures))}: {note}" for note, measures in notes.items()]
+    below.append("floor: what isotropic noise of this shape scores · r: mean distance of that neighbour")
+    if result.sampled < result.rows:
+        below.append(f"n = {result.sampled:,}: seeded sample")
+    if source.left_out:
+        below.append(f"columns left out, not real numbers: {', '.join(source.left_out)}")
+    for line in below:
+        console.print(Text(line, style="dim"))
+    console.print()
 
 
 def _short(value: float) -> str:

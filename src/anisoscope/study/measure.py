@@ -131,7 +131,7 @@ def _of_moments(moments: Moments, directions: Directions) -> list[MeasureRow]:
     rows.append(MeasureRow.of("average_cosine", "all pairs", cosine, _zero_rows(cosine)))
     kinds = [("plain", False), ("corrected", True)][: 2 if float(moments.count) >= 4 else 1]
     rows += [MeasureRow.of("isoscore", kind, isoscore(moments, corrected=flag)) for kind, flag in kinds]
-    rows.append(MeasureRow.of("isoscore_star", "zeta=0.2, reference=trace", isoscore_star(moments)))
+    rows.append(MeasureRow.of("isoscore_star", "zeta=0.2, trace", isoscore_star(moments)))
     rows += [
         MeasureRow.of("participation_ratio", kind, participation_ratio(moments, corrected=flag)) for kind, flag in kinds
     ]
@@ -145,14 +145,11 @@ def _of_sample(sample_ND: Tensor, seed: int) -> list[MeasureRow]:
     rows = [MeasureRow.of("partition_ratio", "both signs", partition_ratio(sample_ND))]
     clusters = min(16, sample_ND.shape[0])
     local = local_isotropy(sample_ND, clusters=clusters, seed=seed)
-    rows.append(MeasureRow.of("local_isotropy", f"clusters={clusters}, corrected", local, _beside(local)))
+    rows.append(MeasureRow.of("local_isotropy", f"clusters={clusters}", local, _beside(local)))
     found = neighbours(sample_ND, 64)
     copies = found.exact_duplicates + found.near_duplicates
     removed = f"{copies} duplicates removed ({found.near_duplicates} near)" if copies else None
-    rows += [
-        MeasureRow.of("two_nn", f"variant={variant}", two_nn(found, variant=variant), removed)
-        for variant in ("fit", "mle")
-    ]
+    rows += [MeasureRow.of("two_nn", variant, two_nn(found, variant=variant), removed) for variant in ("fit", "mle")]
     if found.n > 2 and found.problem is None:
         k = min(20, found.n - 1)
         rows.append(MeasureRow.of("levina_bickel", f"k={k}", levina_bickel(found, k=k), removed))
