@@ -17,6 +17,7 @@ app = App(
     help="Watch the geometry of a language model while it learns. Begin with: `anisoscope measure demo`",
     version=__version__,
     result_action="return_value",
+    suppress_keyboard_interrupt=False,
 )
 app.command(measure)
 
