@@ -18,6 +18,7 @@ _HOME = {
     "Moments": "stats.moments",
     "Neighbours": "geometry.neighbours",
     "Reservoir": "stats.reservoir",
+    "Scope": "scope",
     "Subspace": "geometry.subspace",
     "TokenCounts": "stats.counts",
     "adjust": "evidence.inference",
@@ -77,6 +78,7 @@ if TYPE_CHECKING:
     from anisoscope.geometry.subspace import Subspace as Subspace
     from anisoscope.geometry.subspace import fit_subspace as fit_subspace
     from anisoscope.geometry.subspace import principal_angles as principal_angles
+    from anisoscope.scope import Scope as Scope
     from anisoscope.stats.counts import TokenCounts as TokenCounts
     from anisoscope.stats.directions import Directions as Directions
     from anisoscope.stats.moments import Moments as Moments

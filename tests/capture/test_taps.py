@@ -165,8 +165,9 @@ def test_taps_see_what_passes(family):
         assert torch.equal(x, turned(name, hidden[layer][0]))
         assert torch.equal(gradients[layer], turned(name, hidden[layer][1]))
     for layer, _, x, delta in recorder.pairs:
-        assert torch.equal(x, maps[layer - 1][0])
-        assert torch.equal(delta, maps[layer - 1][1])
+        assert x.shape[:2] == delta.shape[:2] == (4, 9)
+        assert torch.equal(x, turned(name, maps[layer - 1][0]).reshape(x.shape))
+        assert torch.equal(delta, turned(name, maps[layer - 1][1]).reshape(delta.shape))
 
 
 @pytest.mark.parametrize("name", ["gpt_neox", "llama", "bert", "gpt2"])

@@ -216,6 +216,16 @@ def test_half_precision_factors_are_their_own_rounding_and_no_more():
         judge(g * (1 + 1e-6), Q, nulls=("pairing",), inputs=x.double(), deltas=delta.double())
 
 
+def test_folds_with_and_without_padding_pool():
+    """Strata in one fold only: the draws of both directions must still be as many."""
+    x, delta = normal(12, 4, 8, seed=1), normal(12, 4, 3, seed=2)
+    strata = torch.zeros(12, 4, dtype=torch.int64)
+    strata[0, 3] = -1
+    delta[0, 3] = 0
+    found = cross_fit(x, deltas=delta, rank=2, strata=strata, nulls=("pairing",), resamples=39)
+    assert 0 < found.p["pairing"] <= 1
+
+
 def test_one_silent_fold_does_not_silence_the_other():
     x, delta = normal(12, 4, 8, seed=1), normal(12, 4, 3, seed=2)
     folds = torch.arange(12) % 2

@@ -95,6 +95,7 @@ class Taps:
     _batch: Batch | None = None
     _handles: list[RemovableHandle] = field(default_factory=list)
     _pending: dict[nn.Module, list[tuple[int, Batch]]] = field(default_factory=dict)
+    _turns: dict[nn.Module, Callable[[Tensor], Tensor]] = field(default_factory=dict)
     _line: _Line | None = None
 
     def __enter__(self) -> Taps:
@@ -104,7 +105,9 @@ class Taps:
         for module in {site.module: None for site in self.sites.blocks}:
             self._handles.append(module.register_forward_pre_hook(self._entering, with_kwargs=True))
             self._handles.append(module.register_forward_hook(self._left))
-        for module in {site.module: None for site in self.sites.weights}:
+        layouts = {site.layer: _layout(site.module) for site in self.sites.blocks}
+        self._turns = {site.module: layouts[site.layer] for site in self.sites.weights}
+        for module in self._turns:
             self._handles.append(module.register_forward_hook(self._mapped))
         return self
 
@@ -184,11 +187,12 @@ class Taps:
             self._expect_again(module, layer, batch)
         if not y.requires_grad:
             return
-        x, line = x.detach(), self._line
+        turn, line = self._turns[module], self._line
         assert line is not None, "hooks exist only while attached"
+        x = turn(_unflattened(x.detach(), batch))
 
         def arrived(delta: Tensor) -> None:
-            line.tell("pair", layer, x, delta.detach(), batch=batch)
+            line.tell("pair", layer, x, turn(_unflattened(delta.detach(), batch)), batch=batch)
 
         y.register_hook(arrived)
 
@@ -242,6 +246,13 @@ def _first_tensor(output: Any) -> Tensor | None:
     if isinstance(output, dict) and output:
         return _first_tensor(next(iter(output.values())))
     return None
+
+
+def _unflattened(x: Tensor, batch: Batch) -> Tensor:
+    """``(B, T, ·)`` also from a block that flattens its tokens before the MLP."""
+    if x.ndim == 2 and batch.tokens is not None and x.shape[0] == batch.tokens.numel():
+        return x.reshape(*batch.tokens.shape, x.shape[1])
+    return x
 
 
 def _layout(block: nn.Module) -> Callable[[Tensor], Tensor]:

@@ -84,7 +84,9 @@ def sequence_null(
     assert drawn is not None, "strata have no closed form, so draws were made"
     pi_Rn = permutations(n, max(draws, PERMUTATIONS), seed)[:_JACKKNIFE_PERMUTATIONS]
     lost = _left_out_by_closing(inside, outside, d, pi_Rn, strata_nT) if n > 2 else None
-    return PairingNull(float(drawn[0].mean()), float(drawn[1].mean()), lost, drawn if draws else None)
+    # The mean is over all permutations; p uses as many as were asked for, as every fold does.
+    asked = (drawn[0][:draws], drawn[1][:draws]) if draws else None
+    return PairingNull(float(drawn[0].mean()), float(drawn[1].mean()), lost, asked)
 
 
 def token_null(
