@@ -14,7 +14,7 @@ _HOME = {
     "AnisoscopeError": "errors",
     "Directions": "stats.directions",
     "Estimate": "geometry.results",
-    "Evidence": "evidence.judge",
+    "Evidence": "evidence.result",
     "Moments": "stats.moments",
     "Neighbours": "geometry.neighbours",
     "Reservoir": "stats.reservoir",
@@ -54,10 +54,10 @@ if TYPE_CHECKING:
     from anisoscope.evidence.cross_fit import cross_fit as cross_fit
     from anisoscope.evidence.energy import energy_share as energy_share
     from anisoscope.evidence.inference import adjust as adjust
-    from anisoscope.evidence.judge import Evidence as Evidence
     from anisoscope.evidence.judge import judge as judge
     from anisoscope.evidence.ladder import ladder as ladder
     from anisoscope.evidence.pairing import pairing_share as pairing_share
+    from anisoscope.evidence.result import Evidence as Evidence
     from anisoscope.evidence.verify import verify as verify
     from anisoscope.geometry.dimension import gride as gride
     from anisoscope.geometry.dimension import levina_bickel as levina_bickel

@@ -17,7 +17,7 @@ from anisoscope.capture.schedule import Schedule
 from anisoscope.capture.sites import find_sites
 from anisoscope.capture.taps import Taps
 from anisoscope.errors import AnisoscopeError, BrokenRuleError, broken
-from anisoscope.evidence.judge import Evidence
+from anisoscope.evidence.result import Evidence
 from anisoscope.geometry.subspace import METHODS, Method
 from anisoscope.observe.judging import Proxies, Row, cloud_rows, fit_proxies, fold_sizes, judge_observation, row
 from anisoscope.observe.statistics import Observation

@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 
 from anisoscope.errors import broken
+from anisoscope.evidence.conclude import conclude
+from anisoscope.evidence.fold import prepare, require_initial
 from anisoscope.evidence.inference import FEWEST_UNITS
-from anisoscope.evidence.judge import Evidence, conclude, prepare, require_initial
+from anisoscope.evidence.result import Evidence
 from anisoscope.geometry.results import Estimate
 from anisoscope.geometry.subspace import Method, Subspace, fit_subspace
 from anisoscope.stats.hashing import as_key, mix

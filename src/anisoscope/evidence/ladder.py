@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from anisoscope import verdict
 from anisoscope.errors import broken
 from anisoscope.evidence.inference import adjust
-from anisoscope.evidence.judge import Evidence
+from anisoscope.evidence.result import Evidence
 
 
 def ladder(evidences: Sequence[Evidence], *, view: str) -> verdict.Ladder:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from anisoscope.errors import BrokenRuleError, broken
 from anisoscope.evidence.cross_fit import cross_fit
-from anisoscope.evidence.judge import Evidence
+from anisoscope.evidence.result import Evidence
 from anisoscope.geometry.dimension import two_nn
 from anisoscope.geometry.neighbours import nearest
 from anisoscope.geometry.results import Estimate

@@ -13,10 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from anisoscope.evidence.conclude import conclude
 from anisoscope.evidence.energy import energy_share
+from anisoscope.evidence.fold import Fold
 from anisoscope.evidence.inference import FEWEST_UNITS, adjust
-from anisoscope.evidence.judge import Evidence, Fold, conclude
 from anisoscope.evidence.pairing import PERMUTATIONS, sequence_null
+from anisoscope.evidence.result import Evidence
 from anisoscope.evidence.units import AdditiveUnits, BilinearUnits
 from anisoscope.geometry.isotropy import effective_rank, isoscore_star, participation_ratio, top_share
 from anisoscope.geometry.subspace import Method, Subspace, fit_subspace
