@@ -19,7 +19,16 @@ from anisoscope.capture.taps import Taps
 from anisoscope.errors import AnisoscopeError, BrokenRuleError, broken
 from anisoscope.evidence.result import Evidence
 from anisoscope.geometry.subspace import METHODS, Method
-from anisoscope.observe.judging import Proxies, Row, cloud_rows, fit_proxies, fold_sizes, judge_observation, row
+from anisoscope.observe.judging import (
+    Proxies,
+    Row,
+    cloud_rows,
+    drift_rows,
+    fit_proxies,
+    fold_sizes,
+    judge_observation,
+    row,
+)
 from anisoscope.observe.statistics import Observation
 
 VIEWS = ("representation", "weight")
@@ -90,6 +99,8 @@ class Scope:
         self._initial: dict[Any, Evidence] = {}
         self._early: Observation | None = None
         self._anchored: Proxies = {}
+        self._first: Proxies = {}
+        self._previous: Proxies = {}
 
     @contextmanager
     def step(self) -> Iterator[None]:
@@ -119,8 +130,8 @@ class Scope:
         """End the watch and let go of the model."""
         self._closed = True
         self._early, self._model = None, nn.Identity()
-        self._initial.clear()
-        self._anchored.clear()
+        for held in (self._initial, self._anchored, self._first, self._previous):
+            held.clear()
 
     def _chosen_views(self, views: Sequence[str] | None) -> tuple[str, ...]:
         has = {"representation": bool(self.sites.blocks), "weight": bool(self.sites.weights)}
@@ -160,6 +171,9 @@ class Scope:
         rolling = fit_proxies(observation, self._proxies, self._rank, self._seed)
         judged, evidences = judge_observation(observation, rolling, timing="rolling", **options)
         rows += judged
+        rows += drift_rows(observation, rolling, self._first, since="first")
+        rows += drift_rows(observation, rolling, self._previous, since="previous")
+        self._first, self._previous = self._first or rolling, rolling
         if observation.step == 0:
             self._initial = evidences
         rows += self._anchored_rows(observation, options)

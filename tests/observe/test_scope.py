@@ -187,6 +187,20 @@ def test_anchored_proxies_are_judged_only_late():
     assert {r["timing"] for r in plain.rows() if r["proxy"]} == {"rolling"}
 
 
+def test_drift_is_the_angle_to_earlier_proxies():
+    model = build("gpt2").eval()
+    scope = small(model, schedule=1)
+    for seed in (0, 0, 5):
+        with scope.step():
+            model(**batch(seed=seed, sequences=12)).loss.backward()
+    angles = {(r["step"], r["variant"], r["layer"]): r["value"] for r in scope.rows() if r["measure"] == "angle"}
+    assert {step for step, *_ in angles} == {1, 2}
+    for layer in range(4):
+        assert angles[1, "since previous", layer] == pytest.approx(0, abs=1e-4)  # the same batch again
+        assert angles[2, "since first", layer] > 1
+        assert angles[2, "since first", layer] == pytest.approx(angles[2, "since previous", layer], abs=1e-3)
+
+
 def test_rows_go_to_the_sink_as_they_come():
     class Sink:
         def __init__(self):

@@ -21,7 +21,7 @@ from anisoscope.evidence.pairing import PERMUTATIONS, sequence_null
 from anisoscope.evidence.result import Evidence
 from anisoscope.evidence.units import AdditiveUnits, BilinearUnits
 from anisoscope.geometry.isotropy import effective_rank, isoscore_star, participation_ratio, top_share
-from anisoscope.geometry.subspace import Method, Subspace, fit_subspace
+from anisoscope.geometry.subspace import Method, Subspace, fit_subspace, principal_angles
 from anisoscope.observe.statistics import Cloud, Observation, Representation, Weight
 from anisoscope.stats.moments import Moments
 from anisoscope.stats.reservoir import Sample
@@ -136,6 +136,33 @@ def cloud_rows(observation: Observation) -> list[Row]:
                         note=found.note,
                     )
                 )
+    return rows
+
+
+def drift_rows(observation: Observation, now: Proxies, before: Proxies, *, since: str) -> list[Row]:
+    """Mean principal angle in degrees to earlier proxies of the same fold: a moving subspace is no fading effect."""
+    rows = []
+    for key, pair in now.items():
+        if key not in before:
+            continue
+        view, layer, method = key
+        angles = torch.cat([principal_angles(a, b) for a, b in zip(pair, before[key], strict=True)])
+        rows.append(
+            row(
+                step=observation.step,
+                tokens=observation.tokens,
+                layer=layer,
+                view=view,
+                points="activations",
+                proxy=method,
+                rank=pair[0].rank,
+                timing="rolling",
+                measure="angle",
+                variant=f"since {since}",
+                value=float(angles.mean().rad2deg()),
+                n=angles.numel(),
+            )
+        )
     return rows
 
 
