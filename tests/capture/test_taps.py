@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -77,14 +78,6 @@ def losses_and_weights(name, observed, steps=30, **options):
         optimizer.step()
         optimizer.zero_grad()
     return torch.stack(losses), [p.detach().clone() for p in model.parameters()]
-
-
-class nullcontext:  # noqa: N801
-    def __enter__(self):
-        return None
-
-    def __exit__(self, *error):
-        return None
 
 
 def assert_bit_identical(name, **options):

@@ -127,8 +127,8 @@ def _against_pairing(null: str, folds: Sequence[Fold], lost_odds: Tensor | None,
     p = error = None
     if all(f.draws is not None for f in found):
         drawn = [f.draws for f in found if f.draws is not None]
-        together = log_odds(sum(d[0] for d in drawn), sum(d[1] for d in drawn))  # type: ignore[arg-type]
-        p = two_sided_p(observed, together)
+        inside_R, outside_R = (torch.stack(parts).sum(0) for parts in zip(*drawn, strict=True))
+        p = two_sided_p(observed, log_odds(inside_R, outside_R))
     lost = [f.left_out for f in found if f.left_out is not None]
     if lost_odds is not None and len(lost) == len(found) and sum(len(part[0]) for part in lost) == len(lost_odds):
         null_odds = torch.cat(

@@ -78,7 +78,7 @@ def prepare(
     if weight:
         units = _bilinear(inputs, deltas, subspace, groups)
     elif rows is not None and row_groups is not None:
-        units = _additive(rows, subspace, row_groups)
+        units = additive_units(rows, subspace, row_groups)
     targets = {}
     for name, other in (("targets", shuffled), ("targets-uniform", uniform)):
         if name in nulls:
@@ -172,7 +172,8 @@ def _resolved(gradients: Any, groups: Any, weight: bool) -> tuple[Moments, Tenso
     return moments, rows, ids
 
 
-def _additive(rows: Tensor, subspace: Subspace, groups: Tensor) -> AdditiveUnits:
+def additive_units(rows: Tensor, subspace: Subspace, groups: Tensor) -> AdditiveUnits:
+    """Energies of rows summed by group."""
     inside, outside = row_energies(rows, subspace)
     axes = rows.double().square() @ subspace.basis.square().sum(1)
     return AdditiveUnits.of(inside, outside, axes, groups)
@@ -215,7 +216,7 @@ def _other_labels(
             len(rows),
             "run the same batch with other labels",
         )
-    return share, _additive(rows, subspace, row_groups)
+    return share, additive_units(rows, subspace, row_groups)
 
 
 def _beside(name: str, x: Any, device: torch.device) -> Any:
@@ -261,6 +262,11 @@ def _radial(rows: Tensor | None, activations: Any) -> tuple[float, float] | None
         raise broken(
             f"activations must be aligned with the gradients {tuple(rows.shape)}", tuple(h.shape), "use the same rows"
         )
-    h, g = h.double(), rows.double()
+    return radial_energy(rows, h)
+
+
+def radial_energy(gradients_ND: Tensor, activations_ND: Tensor) -> tuple[float, float]:
+    """Energy of the gradients along the activation of their own token, and all of it."""
+    g, h = gradients_ND.double(), activations_ND.double()
     unit = h / torch.linalg.vector_norm(h, dim=1, keepdim=True).clamp_min(torch.finfo(torch.float64).tiny)
     return float((g * unit).sum(1).square().sum()), float(g.square().sum())

@@ -15,16 +15,16 @@ from torch import Tensor
 
 from anisoscope.evidence.conclude import conclude
 from anisoscope.evidence.energy import energy_share
-from anisoscope.evidence.fold import Fold
+from anisoscope.evidence.fold import Fold, additive_units, radial_energy
 from anisoscope.evidence.inference import FEWEST_UNITS, adjust
 from anisoscope.evidence.pairing import PERMUTATIONS, sequence_null
 from anisoscope.evidence.result import Evidence
-from anisoscope.evidence.units import AdditiveUnits, BilinearUnits
+from anisoscope.evidence.units import BilinearUnits
 from anisoscope.geometry.isotropy import effective_rank, isoscore_star, participation_ratio, top_share
 from anisoscope.geometry.subspace import Method, Subspace, fit_subspace, principal_angles
 from anisoscope.observe.statistics import Cloud, Observation, Representation, Weight
 from anisoscope.stats.moments import Moments
-from anisoscope.stats.reservoir import Sample
+from anisoscope.stats.reservoir import Reservoir, Sample
 
 Row = dict[str, Any]
 Proxies = dict[tuple[str, int, str], tuple[Subspace, Subspace]]
@@ -204,8 +204,8 @@ def _judge_representation(
                 held.moments.second,
                 held.moments.covariance,
                 round(float(held.moments.count)),
-                _additive(sample, subspace),
-                None if activations is None else _radial(sample, activations.sample()),
+                additive_units(sample.values, subspace, sample.sequences),
+                _radial(sample, activations),
                 {},
                 {},
             )
@@ -259,21 +259,12 @@ def _judge_weight(
     )
 
 
-def _additive(sample: Sample, subspace: Subspace) -> AdditiveUnits:
-    wide = sample.values.double()
-    along = wide @ subspace.basis
-    outside = (wide - along @ subspace.basis.T).square().sum(1)
-    axes = wide.square() @ subspace.basis.square().sum(1)
-    return AdditiveUnits.of(along.square().sum(1), outside, axes, sample.sequences)
-
-
-def _radial(gradients: Sample, activations: Sample) -> tuple[float, float] | None:
-    """Energy along the activation; both samples hold the same tokens in the same order."""
-    if not torch.equal(gradients.sequences, activations.sequences):
+def _radial(gradients: Sample, activations: Reservoir | None) -> tuple[float, float] | None:
+    """Energy along the activation, where both samples hold the same tokens (in one order, that of their keys)."""
+    other = None if activations is None else activations.sample()
+    if other is None or not torch.equal(gradients.sequences, other.sequences):
         return None
-    g, h = gradients.values.double(), activations.values.double()
-    unit = h / torch.linalg.vector_norm(h, dim=1, keepdim=True).clamp_min(torch.finfo(torch.float64).tiny)
-    return float((g * unit).sum(1).square().sum()), float(g.square().sum())
+    return radial_energy(gradients.values, other.values)
 
 
 def _stacked(inputs: Sample, deltas: Sample) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
