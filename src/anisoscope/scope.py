@@ -19,16 +19,8 @@ from anisoscope.capture.taps import Taps
 from anisoscope.errors import AnisoscopeError, BrokenRuleError, broken
 from anisoscope.evidence.result import Evidence
 from anisoscope.geometry.subspace import METHODS, Method
-from anisoscope.observe.judging import (
-    Proxies,
-    Row,
-    cloud_rows,
-    drift_rows,
-    fit_proxies,
-    fold_sizes,
-    judge_observation,
-    row,
-)
+from anisoscope.observe.judging import fit_proxies, fold_sizes, judge_observation
+from anisoscope.observe.rows import Proxies, Row, cloud_rows, drift_rows, row
 from anisoscope.observe.statistics import Observation
 
 VIEWS = ("representation", "weight")

@@ -217,9 +217,9 @@ def test_intervals_cover(n, view, dtype):
             g[:, 0, 0], g[:, 1, 4] = parts[:, 0], parts[:, 1]
             found = judge(g.to(dtype), proxy, resamples=1, isotropy=False)
         else:
-            x = torch.zeros(n, 2, 6, dtype=torch.float64)
+            x = torch.zeros(n, 2, 6, dtype=dtype)
             x[:, 0, 0] = x[:, 1, 4] = 1
-            delta = parts[..., None]
+            delta = parts[..., None].to(dtype)
             found = judge(
                 delta.flatten(0, 1).T @ x.flatten(0, 1), proxy, inputs=x, deltas=delta, resamples=1, isotropy=False
             )

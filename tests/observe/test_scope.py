@@ -219,18 +219,18 @@ def test_trouble_is_recorded_and_training_goes_on():
     model = build("gpt2")
     scope = Scope(model, steps=20, rank=4, resamples=9, schedule=1)
     with scope.step():  # one sequence: no two folds
-        model(**batch(sequences=3, padded=False)).loss.backward()
+        model(**batch(sequences=1, padded=False)).loss.backward()
     with scope.step():  # no backward
         model(**batch(sequences=12))
     with scope.step():
         (model(**batch(sequences=12)).loss * math.nan).backward()
     with scope.step():
-        Scope(model, rank=999)
         model(**batch(sequences=12)).loss.backward()
-    notes = [r["note"] for r in scope.rows() if r["measure"] == "skipped"]
-    assert "at least 2 sequences" in notes[0] or "rank must lie" in notes[0]
-    assert "was backward called" in notes[1]
-    assert any(word in notes[2] for word in ("finite", "NaN"))
+    skipped = {r["step"]: r["note"] for r in scope.rows() if r["measure"] == "skipped"}
+    assert skipped.keys() == {0, 1, 2}
+    assert "at least 2 sequences" in skipped[0]
+    assert "was backward called" in skipped[1]
+    assert "finite" in skipped[2]
     assert [r for r in scope.rows() if r["step"] == 3 and r["measure"] == "energy"]
 
 

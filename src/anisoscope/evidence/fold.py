@@ -6,7 +6,7 @@ Letters: N rows, D width, K rank, n sequences, T positions.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -41,9 +41,9 @@ class Fold:
     covariance: Tensor
     n: int
     units: Units | None
-    radial: tuple[float, float] | None
-    targets: dict[str, tuple[EnergyShare, Units | None]]
-    pairing: dict[str, PairingNull]
+    radial: tuple[float, float] | None = None
+    targets: dict[str, tuple[EnergyShare, Units | None]] = field(default_factory=dict)
+    pairing: dict[str, PairingNull] = field(default_factory=dict)
 
 
 def prepare(

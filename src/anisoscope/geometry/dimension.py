@@ -171,7 +171,7 @@ def _variance_of_sum(found: Neighbours, score_N: np.ndarray, k: int) -> float:
 
     Each point hands its deviation to itself and its k neighbours; the sum of squares of what arrives, over k + 1,
     counts a pair of points by the share of neighbours they have in common. It cannot be negative. On flat tori of
-    dimension 1 to 6 it is within some 10 % of the true standard error, where independence claims 15-30 % too little.
+    dimension 1 to 6 (150 clouds each) it gave 0.87 to 1.19 of the true standard error, independence 0.68 to 0.86.
     """
     deviation_N = score_N - score_N.mean()
     arriving_N = deviation_N.copy()
