@@ -43,7 +43,7 @@ clean:
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
-	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'anisoscope needs Python 3.11 or newer, got ' + sys.version.split()[0] + '; set PYTHON=')"
+	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'anisoscope needs Python 3.11 or newer, got ' + sys.version.split()[0] + '; set PYTHON=')"
 	$(PYTHON) -m venv $(VENV)
 	@echo "installing torch and the rest into $(VENV) (a minute or two)"
 
