@@ -29,6 +29,7 @@ _HOME = {
     "energy_share": "evidence.energy",
     "fit_subspace": "geometry.subspace",
     "gride": "geometry.dimension",
+    "install_taps": "capture.compiled",
     "isoscore": "geometry.isotropy",
     "isoscore_of_covariance": "geometry.isotropy",
     "isoscore_star": "geometry.isotropy",
@@ -50,6 +51,7 @@ _HOME = {
 __all__ = [*_HOME, "__version__"]  # pyright: ignore[reportUnsupportedDunderAll]
 
 if TYPE_CHECKING:
+    from anisoscope.capture.compiled import install_taps as install_taps
     from anisoscope.errors import AnisoscopeError as AnisoscopeError
     from anisoscope.evidence.cross_fit import cross_fit as cross_fit
     from anisoscope.evidence.energy import energy_share as energy_share

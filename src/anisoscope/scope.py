@@ -1,38 +1,43 @@
 """The scope: watches a PyTorch language model while it trains, without disturbing it.
 
 One pass over the real training batch at an observation: taps hand activations and gradients to mergeable statistics; at
-the end of the step proxies are fitted on one fold of sequences and judged on the other. Between observations nothing is
-attached and nothing is paid.
+the end of the step they are reduced over ranks and handed to a thread that fits proxies on one fold of sequences and
+judges them on the other. Between observations nothing is attached and nothing is paid.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, Protocol, runtime_checkable
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any
 
 from torch import nn
 
+from anisoscope.capture.compiled import eagerly, has_taps, is_compiled
 from anisoscope.capture.schedule import Schedule
-from anisoscope.capture.sites import find_sites
+from anisoscope.capture.sites import Sites, choose_sites, unwrapped
 from anisoscope.capture.taps import Taps
-from anisoscope.errors import AnisoscopeError, BrokenRuleError, broken
-from anisoscope.evidence.result import Evidence
+from anisoscope.errors import AnisoscopeError, broken
 from anisoscope.geometry.subspace import METHODS, Method
-from anisoscope.observe.judging import fit_proxies, fold_sizes, judge_observation
-from anisoscope.observe.rows import Proxies, Row, cloud_rows, drift_rows, row
-from anisoscope.observe.statistics import Observation
+from anisoscope.observe.embedding import UpdateWatch, by_type, clouds, table_of, types_seen, vocabulary_of
+from anisoscope.observe.gathering import Gathering
+from anisoscope.observe.judging import Request
+from anisoscope.observe.probing import Probe, ProbeInput
+from anisoscope.observe.rows import Row
+from anisoscope.observe.series import Series, Sink
+from anisoscope.observe.statistics import Between, Observed, Statistics, finite, kept_if, merged, together, tokens_of
+from anisoscope.observe.targets import NULLS as TARGETS
+from anisoscope.observe.targets import LossFn, pass_again
+from anisoscope.observe.timing import Clock
+from anisoscope.observe.worker import Worker
+from anisoscope.stats.reduce import Company
 
-VIEWS = ("representation", "weight")
+VIEWS = ("representation", "weight", "embedding")
+CLOUDS = ("all", "no-first")
 EARLY = 0.3
-
-
-@runtime_checkable
-class Sink(Protocol):
-    """Whoever wants the rows as they come."""
-
-    def write(self, rows: list[Row]) -> None:
-        """Take the rows of one observation."""
+ALWAYS_TOKENS = 8192
 
 
 class Scope:
@@ -52,6 +57,14 @@ class Scope:
     *anchored* proxies, which are judged only later; without it ``anchor`` gives that step; with neither, only
     *rolling* is reported. Unless ``strict``, nothing that goes wrong in the scope stops the training: it is recorded
     as a skipped observation.
+
+    ``schedule`` is ``"log"`` (at most 16 observations), n for every n-th step, a list of steps, ``"1e6 tokens"``, or
+    ``"always"``; ``budget="1%"`` takes its place and spaces observations so that they cost no more than that share.
+    ``targets`` adds two nulls for an extra pass each (``loss_fn(output, labels)`` where the model itself returns no
+    loss); ``probe`` are held-out token ids for the dimension of every layer. ``sites`` names blocks and linear maps
+    where the structure does not tell. Under ``torch.distributed`` every rank makes a scope and takes the same steps;
+    rank 0 has the rows. ``pending`` observations may wait to be judged; ``timeout`` is how long ranks wait for one
+    another, in seconds.
     """
 
     def __init__(
@@ -63,144 +76,334 @@ class Scope:
         proxies: Sequence[Method] = ("pca",),
         views: Sequence[str] | None = None,
         schedule: str | int | Sequence[int] = "log",
+        budget: str | float | None = None,
         nulls: Sequence[str] = ("haar", "normal", "pairing", "axes", "init"),
+        targets: bool = False,
+        loss_fn: LossFn | None = None,
+        probe: ProbeInput | None = None,
+        clouds: Sequence[str] = ("all",),
         anchor: int | None = None,
-        blocks: Sequence[str] | None = None,
-        weights: Sequence[str] | None = None,
+        sites: Sites | Sequence[str] | None = None,
         sink: Sink | None = None,
         reservoir_rows: int = 8192,
         resamples: int = 999,
         seed: int = 0,
         strict: bool = False,
+        pending: int = 8,
+        timeout: float = 600.0,
     ) -> None:
         if not any(parameter.requires_grad for parameter in model.parameters()):
             raise broken("a model to observe must have parameters that require gradients", "none", "unfreeze it")
-        for method in proxies:
-            if method not in METHODS:
-                raise broken(f"proxies must be among {' '.join(METHODS)}", repr(method), "use 'pca'")
-        self.sites = find_sites(model, blocks=blocks, weights=weights)
-        self.views = self._chosen_views(views)
+        _require("proxies", proxies, METHODS)
+        _require("clouds", clouds, CLOUDS)
+        self.sites = choose_sites(model, sites)
         self.notes: list[str] = list(self.sites.notes)
-        self._model, self._rank, self._proxies, self._nulls = model, rank, tuple(proxies), tuple(nulls)
-        self._schedule = Schedule.of(schedule, steps=steps)
-        self._anchor = anchor if anchor is not None else (None if steps is None else int(EARLY * steps))
-        self._sink, self._reservoir_rows, self._resamples, self._seed = sink, reservoir_rows, resamples, seed
-        self._strict = strict
-        self._step, self._inside, self._closed, self._tokens = 0, False, False, 0
-        self._rows: list[Row] = []
-        self._initial: dict[Any, Evidence] = {}
-        self._early: Observation | None = None
-        self._anchored: Proxies = {}
-        self._first: Proxies = {}
-        self._previous: Proxies = {}
+        self._leave_out_compiled(model, views)
+        self.views = self._chosen_views(views)
+        self._model: nn.Module = model
+        self._schedule = Schedule.of(schedule, steps=steps, budget=budget)
+        anchor = anchor if anchor is not None else (None if steps is None else int(EARLY * steps))
+        every_null = (*nulls, *(TARGETS if targets else ()))
+        request = Request(tuple(proxies), rank, tuple(clouds), every_null, resamples, seed)
+        self._series = Series(request, anchor=anchor, sink=sink)
+        self._worker = Worker(self._series.judge, pending=pending)
+        self._company = Company(timeout)
+        self._probe = None if probe is None else Probe(probe, seed=seed)
+        self._targets = tuple(null for null in TARGETS if null in every_null)
+        self._loss_fn, self._rows, self._seed, self._strict = loss_fn, reservoir_rows, seed, strict
+        self._clock = Clock()
+        self._step, self._inside, self._closed = 0, False, False
+        self._between = Between()
+        self._window: Statistics = {}
+        self._awaiting: tuple[Observed, UpdateWatch] | None = None
+        self._tokens_seen = 0
 
     @contextmanager
-    def step(self) -> Iterator[None]:
-        """One optimiser step, observed if it is due. An exception inside removes every hook and passes on."""
+    def step(self, tokens: int | None = None) -> Iterator[None]:
+        """One optimiser step, observed if it is due. An exception inside removes every hook and passes on.
+
+        ``tokens`` says how many tokens the step trains on, on this rank; without it steps that are not observed are
+        taken to be as large as the next one that is.
+        """
         if self._closed:
             raise broken("a scope must be open to take a step", "closed", "make a new scope")
         if self._inside:
             raise broken("steps must not be nested", "a step inside a step", "leave the first one before")
+        self._settle()
+        self._raise_if_strict()
         self._inside = True
+        watched, left = self._schedule.watched(self._step), False
+        self._clock.begin(watched, self._worker.busy)
         try:
-            if not self._schedule.due(self._step):
+            if not watched:
                 yield
-                return
-            observation = Observation(self._step, self._reservoir_rows, self._seed, self.views)
-            with Taps(self._model, self.sites, observation) as taps:
-                yield
-                self._guarded(taps, observation)
+            else:
+                with ExitStack() as stack:
+                    taps = self._attached(stack)
+                    yield
+                left = True
+                try:
+                    self._finish(taps)
+                except Exception as error:
+                    self._worker.drain()  # judgements under way keep their place before this row
+                    self._series.failed(self._step, error)
+                self._raise_if_strict()
+            if not watched or (self._schedule.always and not self._schedule.judged(self._step)):
+                self._between = _later(self._between, tokens, watched)
         finally:
+            if watched and not left:
+                self._window = {}
             self._inside = False
             self._step += 1
 
     def rows(self) -> list[Row]:
-        """All rows so far, one number a row."""
-        return list(self._rows)
+        """All rows so far, one number a row; waits for judgements under way."""
+        self._settle()
+        self._worker.drain()
+        self._raise_if_strict()
+        return list(self._series.rows)
 
-    def close(self) -> None:
-        """End the watch and let go of the model."""
+    def close(self, timeout: float | None = None) -> list[int]:
+        """End the watch and let go of the model; returns the steps that could not be judged within ``timeout``.
+
+        Under ``torch.distributed`` every rank must close; ranks that have not taken the same steps learn it here.
+        """
+        if self._closed:
+            return []
+        self._settle()
+        self._part()
+        dropped = self._worker.drain(timeout)
         self._closed = True
-        self._early, self._model = None, nn.Identity()
-        for held in (self._initial, self._anchored, self._first, self._previous):
-            held.clear()
+        self._worker.stop()
+        if dropped:
+            warnings.warn(f"not judged within {timeout:g} s: the observations of steps {dropped}", stacklevel=2)
+        else:
+            self._series.forget()
+        self._model, self._window, self._probe = nn.Identity(), {}, None
+        self.sites = replace(self.sites, blocks=(), weights=(), embedding=None, output=None)
+        self._raise_if_strict()
+        return dropped
+
+    @property
+    def overhead(self) -> float | None:
+        """Measured share of time that the scope has added to the steps so far; None before it can be told."""
+        return self._clock.overhead
+
+    @property
+    def judged_rows(self) -> list[Row]:
+        """Rows that are there already, without waiting."""
+        return list(self._series.rows)
+
+    def _attached(self, stack: ExitStack) -> Taps:
+        """Hooks on for this step."""
+        judged = self._schedule.judged(self._step)
+        views = self.views if judged else tuple(view for view in self.views if view != "embedding")
+        embedding = self.sites.embedding if "embedding" in views else None
+        listener = Gathering(
+            views,
+            rows=self._rows if self._schedule.samples(self._step) else 0,
+            seed=self._seed,
+            vocabulary=0 if embedding is None else vocabulary_of(embedding.module),
+            most_tokens=ALWAYS_TOKENS if self._schedule.always and not judged else 0,
+        )
+        sites = replace(self.sites, weights=self.sites.weights if "weight" in views else (), embedding=embedding)
+        if self._whole_compiled:
+            stack.enter_context(eagerly())
+        layers = self._schedule.turn(self._step, range(len(self.sites.blocks) + 1))
+        remember = bool(self._targets) and judged and not self._schedule.always
+        return stack.enter_context(Taps(self._model, sites, listener, layers=layers, remember=remember))
+
+    def _finish(self, taps: Taps) -> None:
+        """The end of a step: nothing is lost if this rank fails here, for it says so to the others."""
+        listener = taps.listener
+        assert isinstance(listener, Gathering)
+        error = None
+        try:
+            self._require_in_place()
+            taps.require_heard()
+        except Exception as trouble:
+            if self._company.alone:
+                self._window = {}
+                raise
+            error = str(trouble)
+        if self._schedule.always:
+            self._window = merged(self._window, kept_if(listener.statistics, finite(listener.statistics)))
+            if not self._schedule.judged(self._step):
+                if error is not None:
+                    raise AnisoscopeError(error)
+                return
+        else:
+            self._window = listener.statistics
+        statistics, self._window = self._window, {}
+        self._agree(error, statistics)
+        self._observe(taps, together(statistics, self._company))
+
+    def _observe(self, taps: Taps, statistics: Statistics) -> None:
+        """Make the observation complete and hand it over."""
+        others, missing = self._others(taps)
+        watch = None
+        if "embedding" in self.views and self.sites.embedding is not None:
+            module, ids = self.sites.embedding.module, types_seen(statistics)
+            weight, options = table_of(module), {"rows": self._rows, "seed": self._seed}
+            statistics = by_type(statistics, weight, **options)
+            others = {null: by_type(found, weight, **options) for null, found in others.items()}
+            watch = UpdateWatch(module, ids)
+        observed = Observed(
+            self._step,
+            statistics,
+            others,
+            missing,
+            {} if self._probe is None else self._probe.run(self._model, self.sites),
+            between=self._between,
+        )
+        self._between = Between()
+        if watch is not None:
+            self._awaiting = observed, watch
+        else:
+            self._hand_over(observed)
+
+    def _others(self, taps: Taps) -> tuple[dict[str, Statistics], dict[str, str]]:
+        """The step under other labels; where that is not possible, why. All ranks agree on which."""
+        found: dict[str, Statistics] = {}
+        missing: dict[str, str] = {}
+        for null in self._targets:
+            listener = Gathering(
+                self.views,
+                rows=self._rows,
+                seed=self._seed,
+                vocabulary=taps.listener.vocabulary if isinstance(taps.listener, Gathering) else 0,
+            )
+            why = "labels are not tried again where steps are accumulated" if self._schedule.always else None
+            if why is None:
+                seed = self._seed * 7919 + self._step
+                try:
+                    pass_again(
+                        self._model, taps.sites, taps.calls, listener, null=null, loss_fn=self._loss_fn, seed=seed
+                    )
+                except Exception as error:
+                    why = str(error)
+            reasons = [said for said in self._company.told(why) if said is not None]
+            if reasons:
+                missing[null] = reasons[0]
+            else:
+                found[null] = together(listener.statistics, self._company)
+        return found, missing
+
+    def _settle(self) -> None:
+        """Hand over an observation that waited for the optimiser to step."""
+        if self._awaiting is None:
+            return
+        (observed, watch), self._awaiting = self._awaiting, None
+        watch.stop()
+        statistics, missing = observed.statistics, dict(observed.missing)
+        options = {"rows": self._rows, "seed": self._seed}
+        if watch.update is not None and watch.raw is not None:
+            statistics = statistics | clouds(watch.ids, "update", watch.update, **options)
+            statistics = statistics | clouds(watch.ids, "update-raw", watch.raw, **options)
+        if watch.note is not None:
+            missing["update"] = watch.note
+        self._hand_over(replace(observed, statistics=statistics, missing=missing))
+
+    def _hand_over(self, observed: Observed) -> None:
+        if self._company.leads:
+            self._worker.submit(observed)
+
+    def _agree(self, error: str | None, statistics: Statistics) -> None:
+        """All ranks are at the same step and none has failed; together they know when the next observation is."""
+        own = tokens_of(statistics) if self._schedule.tokens else 0  # waits for the device, so only where needed
+        told = self._company.told((self._step, error, self._clock.plan, own, self._between))
+        if any(said[0] == "closed" for said in told):
+            raise AnisoscopeError(f"step {self._step} must be observed on all ranks, and one has closed its scope")
+        steps = sorted({step for step, *_ in told})
+        if len(steps) > 1:
+            raise AnisoscopeError(
+                f"all ranks must observe the same step, got {steps}; wrap the same steps in scope.step() on all ranks"
+            )
+        self._tokens_seen += sum(own + (own * b.steps if b.tokens is None else b.tokens) for *_, own, b in told)
+        self._schedule.plan(self._step, clock=told[0][2], tokens=self._tokens_seen)
+        for number, (_, why, *_) in enumerate(told):
+            if why is not None:
+                raise AnisoscopeError(f"rank {number}: {why}")
+
+    def _part(self) -> None:
+        """Say goodbye to the other ranks: all have taken the same number of steps."""
+        if self._company.broken:
+            return
+        try:
+            told = self._company.told(("closed", self._step))
+            if len(set(told)) > 1:
+                at = [said[1] if said[0] == "closed" else said[0] for said in told]
+                apart = [f"rank {rank} is at step {step}" for rank, step in enumerate(at)]
+                raise AnisoscopeError(f"all ranks must take the same steps and then close, but {' and '.join(apart)}")
+        except AnisoscopeError as error:
+            self._series.failed(self._step, error)
+            if not self._strict:
+                warnings.warn(str(error), stacklevel=3)
+
+    def _raise_if_strict(self) -> None:
+        error = self._series.error
+        if self._strict and error is not None:
+            self._series.error = None
+            raise error
+
+    def _require_in_place(self) -> None:
+        """Raise if a module that is watched is no longer the one in the model."""
+        names = dict(unwrapped(self._model).named_modules(remove_duplicate=False))
+        for site in (*self.sites.blocks, *self.sites.weights):
+            if names.get(site.name) is not site.module:
+                raise AnisoscopeError(f"the module {site.name} was replaced since the scope was made; make a new scope")
+
+    def _leave_out_compiled(self, model: nn.Module, views: Sequence[str] | None) -> None:
+        """Decide what can be seen of what is compiled."""
+        taps = has_taps(unwrapped(model))
+        self._whole_compiled = is_compiled(model) and not taps
+        if self._whole_compiled:
+            self.notes.append(
+                "the model is compiled as a whole: observed steps run without its graph, so weights differ from an "
+                "unobserved run by rounding; call anisoscope.install_taps(model) before torch.compile to be exact"
+            )
+            warnings.warn(self.notes[-1], stacklevel=3)
+        elif not taps and any(is_compiled(site.module) for site in self.sites.blocks) and self.sites.weights:
+            note = (
+                "blocks are compiled: no weight view, unless anisoscope.install_taps(model) came before torch.compile"
+            )
+            if views is not None and "weight" in views:
+                raise broken("the weight view must have hooks inside the blocks", "compiled blocks", note)
+            self.notes.append(note)
+            self.sites = replace(self.sites, weights=())
 
     def _chosen_views(self, views: Sequence[str] | None) -> tuple[str, ...]:
-        has = {"representation": bool(self.sites.blocks), "weight": bool(self.sites.weights)}
+        weight = getattr(self.sites.embedding.module, "weight", None) if self.sites.embedding is not None else None
+        has = {
+            "representation": bool(self.sites.blocks),
+            "weight": bool(self.sites.weights),
+            "embedding": weight is not None and weight.ndim == 2 and weight.requires_grad,
+        }
         if views is None:
             return tuple(view for view in VIEWS if has[view])
+        _require("views", views, VIEWS)
         for view in views:
-            if view not in VIEWS:
-                raise broken(f"views must be among {' '.join(VIEWS)}", repr(view), "check the spelling")
             if not has[view]:
                 raise broken(
                     f"a model observed in the {view} view must have sites for it",
                     "; ".join(self.sites.notes) or "none",
-                    "name them with blocks= or weights=",
+                    "name them with sites=",
                 )
         return tuple(views)
 
-    def _guarded(self, taps: Taps, observation: Observation) -> None:
-        """Judge, and unless strict turn whatever goes wrong into a row."""
-        try:
-            taps.require_heard()
-            self._write(self._judged(observation))
-        except Exception as error:
-            if self._strict:
-                raise
-            expected = isinstance(error, BrokenRuleError | AnisoscopeError)
-            why = str(error) if expected else f"{type(error).__name__}: {error}"
-            self._write([row(step=observation.step, tokens=observation.tokens, measure="skipped", note=why)])
 
-    def _judged(self, observation: Observation) -> list[Row]:
-        sizes = fold_sizes(observation)
-        if min(sizes) < 2:
-            raise broken(
-                "each fold must hold at least 2 sequences", f"{sizes[0]} and {sizes[1]}", "observe larger batches"
-            )
-        rows = cloud_rows(observation)
-        options = {"nulls": self._nulls, "initial": self._initial, "resamples": self._resamples, "seed": self._seed}
-        rolling = fit_proxies(observation, self._proxies, self._rank, self._seed)
-        judged, evidences = judge_observation(observation, rolling, timing="rolling", **options)
-        rows += judged
-        rows += drift_rows(observation, rolling, self._first, since="first")
-        rows += drift_rows(observation, rolling, self._previous, since="previous")
-        self._first, self._previous = self._first or rolling, rolling
-        if observation.step == 0:
-            self._initial = evidences
-        rows += self._anchored_rows(observation, options)
-        return rows
-
-    def _anchored_rows(self, observation: Observation, options: dict[str, Any]) -> list[Row]:
-        """Pool early observations; once past the anchor, freeze their proxies and judge them."""
-        if self._anchor is None:
-            return []
-        if observation.step <= self._anchor:
-            self._early = observation if self._early is None else pooled(self._early, observation)
-            return []
-        if self._early is not None:
-            self._anchored = fit_proxies(self._early, self._proxies, self._rank, self._seed)
-            self._early = None
-        if not self._anchored:
-            return []
-        return judge_observation(observation, self._anchored, timing="anchored", **options)[0]
-
-    def _write(self, rows: list[Row]) -> None:
-        self._rows += rows
-        if self._sink is not None:
-            self._sink.write(rows)
+def _require(what: str, given: Sequence[Any], known: Sequence[str]) -> None:
+    for one in given:
+        if one not in known:
+            raise broken(f"{what} must be among {' '.join(known)}", repr(one), "check the spelling")
+    if not given:
+        raise broken(f"{what} must name at least one of {' '.join(known)}", "none", f"use {known[0]!r}")
 
 
-def pooled(first: Observation, second: Observation) -> Observation:
-    """The activations of two observations together: all that an anchored proxy is fitted on."""
-    for layer, site in second.representation.items():
-        for own, other in zip(first.representation[layer].activations, site.activations, strict=True):
-            _pool(own, other)
-    for layer, site in second.weight.items():
-        for own, other in zip(first.weight[layer].inputs, site.inputs, strict=True):
-            _pool(own, other)
-    return first
-
-
-def _pool(own: Any, other: Any) -> None:
-    own.moments, own.kept = own.moments.merge(other.moments), own.kept.merge(other.kept)
+def _later(between: Between, tokens: int | None, accumulated: bool) -> Between:
+    """One more step that was not judged; one that was accumulated is counted in its window."""
+    if accumulated:
+        return between
+    if tokens is None or (between.steps and between.tokens is None):
+        return Between(between.steps + 1, None)
+    return Between(between.steps + 1, (between.tokens or 0) + tokens)

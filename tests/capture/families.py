@@ -21,7 +21,9 @@ class Plain(nn.Module):
         hidden = self.embed(input_ids)
         hidden = self.encoder(hidden) if self.batch_first else self.encoder(hidden.transpose(0, 1)).transpose(0, 1)
         logits = self.head(hidden)
-        loss = nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=-100)
+        loss = None
+        if labels is not None:
+            loss = nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=-100)
         return type("Output", (), {"loss": loss, "logits": logits})
 
 

@@ -10,8 +10,9 @@ from torch import nn
 
 from anisoscope import Scope, cross_fit
 from anisoscope.capture.sites import find_sites
-from anisoscope.capture.taps import Taps
-from anisoscope.observe.statistics import Observation
+from anisoscope.capture.taps import Listener, Taps
+from anisoscope.observe.gathering import Gathering
+from anisoscope.observe.statistics import Name
 from anisoscope.stats.hashing import as_key, mix, sequence_keys
 from capture.families import FAMILIES, batch, build
 
@@ -56,7 +57,7 @@ def test_training_is_bit_identical_with_the_scope(name):
     assert all(torch.equal(a, b) for a, b in zip(bare[1], observed[1], strict=True))
     rows = observed[2].rows()
     assert not [r for r in rows if r["measure"] == "skipped"]
-    assert {r["view"] for r in rows} == {"representation", "weight"}
+    assert {r["view"] for r in rows if r["view"]} == {"representation", "weight", "embedding"}
     assert {r["timing"] for r in rows if r["proxy"]} == {"rolling", "anchored"}
 
 
@@ -76,7 +77,7 @@ def test_training_is_bit_identical_in_every_situation(options):
     assert not [r for r in observed[2].rows() if r["measure"] == "skipped"]
 
 
-class Store:
+class Store(Listener):
     """The slow reference: keeps everything."""
 
     def __init__(self):
@@ -91,6 +92,12 @@ class Store:
 
     def pair(self, layer, x_BTD, delta_BTF, batch):
         self.pairs.setdefault(layer, {})[batch.number] = x_BTD.double().clone(), delta_BTF.double().clone()
+
+    def looked_up(self, tokens, gradient, batch):
+        self.looked = [*getattr(self, "looked", []), (tokens.clone(), gradient.double().clone())]
+
+    def table(self, gradient_VD):
+        self.total = getattr(self, "total", 0) + gradient_VD.double()
 
 
 def observed_twice(name="gpt_neox", micro=2):
@@ -211,6 +218,7 @@ def test_rows_go_to_the_sink_as_they_come():
 
     sink = Sink()
     *_, scope = train("bert", lambda model: small(model, schedule=2, sink=sink), steps=5)
+    scope.rows()
     assert len(sink.parts) == 3
     assert [r for part in sink.parts for r in part] == scope.rows()
 
@@ -271,14 +279,15 @@ def test_nothing_is_retained_after_close():
 
 
 def test_memory_does_not_grow_with_tokens():
-    def numbers(observation):
-        site = observation.representation[1].activations[0]
-        return site.moments.scatter.numel() + site.kept.values.numel()
+    def numbers(listener):
+        name = Name("representation", 1, "activations", 0, "rest")
+        statistics = listener.statistics
+        return statistics[name].scatter.numel() + statistics[name._replace(part="kept")].values.numel()
 
     sizes = []
     for micro in (4, 12):
         model = build("gpt2")
-        observation = Observation(0, 32, 0, ("representation",))
+        observation = Gathering(("representation",), rows=32)
         with Taps(model, find_sites(model), observation):
             for i in range(micro):
                 model(**batch(seed=i, sequences=12)).loss.backward()
@@ -288,7 +297,7 @@ def test_memory_does_not_grow_with_tokens():
 
 def test_views_are_chosen_or_named():
     model = build("gpt2")
-    assert small(model).views == ("representation", "weight")
+    assert small(model).views == ("representation", "weight", "embedding")
     assert small(model, views=("weight",)).views == ("weight",)
     bare = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
     scope = small(bare)
@@ -302,7 +311,7 @@ def test_views_are_chosen_or_named():
         (lambda: small(build("gpt2").requires_grad_(False)), "require gradients"),
         (lambda: small(build("gpt2"), views=("attention",)), "views must be among"),
         (lambda: small(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)), views=("weight",)), "must have sites for it"),
-        (lambda: small(build("gpt2"), blocks=["transformer.h.7"]), "nearest: transformer.h"),
+        (lambda: small(build("gpt2"), sites=["transformer.h.7"]), "nearest: transformer.h"),
         (lambda: small(build("gpt2"), schedule="often"), "schedule must be 'log'"),
         (lambda: small(build("gpt2"), schedule=0), "every n ≥ 1"),
         (lambda: small(build("gpt2"), schedule=[]), "numbers from 0 on"),

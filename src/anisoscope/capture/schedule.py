@@ -1,36 +1,55 @@
-"""When to look: a pure function of the step."""
+"""When to look."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from anisoscope.errors import broken
 
 MOST = 16
+TURNS = 4
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Schedule:
-    """Steps to observe: an explicit set, or every n-th, or (``every`` 0 and no set) the powers of two."""
+    """Steps to observe: an explicit set, every n-th, powers of two, or planned from one observation to the next.
+
+    ``tokens`` and ``budget`` are planned: at each observation one process says which step is the next, so that all
+    ranks agree. ``always`` accumulates at every step and judges at the steps chosen.
+    """
 
     chosen: frozenset[int] | None = None
     every: int = 0
+    tokens: int = 0
+    budget: float = 0.0
+    always: bool = False
+    next: int = 0
+    _ends: list[int] = field(default_factory=list)
 
     @classmethod
-    def of(cls, schedule: str | int | Sequence[int], *, steps: int | None = None) -> Schedule:
-        """``"log"`` (at most 16 steps from the first to the last), a number n for every n-th, or the steps themselves.
+    def of(
+        cls, schedule: str | int | Sequence[int], *, steps: int | None = None, budget: str | float | None = None
+    ) -> Schedule:
+        """A schedule as a user writes it.
+
+        ``"log"`` (at most 16 steps from first to last), n for every n-th, the steps themselves, ``"1e6 tokens"`` or
+        ``"always"``; a ``budget`` (``"1%"`` or 0.01) takes the place of a schedule.
 
         >>> sorted(Schedule.of("log", steps=2000).chosen)
         [0, 2, 3, 5, 8, 13, 21, 35, 58, 96, 159, 263, 437, 726, 1204, 1999]
-        >>> [step for step in range(40) if Schedule.of("log").due(step)]
+        >>> [step for step in range(40) if Schedule.of("log").judged(step)]
         [0, 1, 2, 4, 8, 16, 32]
         """
-        if schedule == "log":
-            return cls(chosen=_log_spaced(steps)) if steps is not None else cls()
+        if budget is not None:
+            return cls(budget=_share(budget))
+        if schedule in ("log", "always"):
+            chosen = _log_spaced(steps) if steps is not None else None
+            return cls(chosen=chosen, always=schedule == "always", _ends=sorted(chosen or ()))
         if isinstance(schedule, str):
-            raise broken("schedule must be 'log', a number of steps, or a list of steps", repr(schedule), "use 'log'")
+            return cls(tokens=_tokens(schedule))
         if isinstance(schedule, int):
             if schedule < 1:
                 raise broken("schedule must observe every n ≥ 1 steps", schedule, "use a larger number")
@@ -39,13 +58,95 @@ class Schedule:
             raise broken("a list of steps must hold numbers from 0 on", list(schedule)[:4], "name at least one")
         return cls(chosen=frozenset(schedule))
 
-    def due(self, step: int) -> bool:
-        """Whether to observe this step, counted from 0."""
+    def watched(self, step: int) -> bool:
+        """Whether anything is attached at this step, counted from 0."""
+        return self.always or self.judged(step)
+
+    def judged(self, step: int) -> bool:
+        """Whether this step ends in a judgement."""
+        if self.tokens or self.budget:
+            return step >= self.next
         if self.chosen is not None:
             return step in self.chosen
         if self.every:
             return step % self.every == 0
-        return step == 0 or step & (step - 1) == 0
+        return _is_power(step)
+
+    def window(self, step: int) -> tuple[int, int]:
+        """First and last step of what is judged together with this one."""
+        if not self.always:
+            return step, step
+        if self.chosen is not None:
+            end = next((end for end in self._ends if end >= step), step)
+            return max((e + 1 for e in self._ends if e < step), default=0), end
+        start = end = step
+        while not _is_power(end):
+            end += 1
+        while start > 0 and not _is_power(start - 1):
+            start -= 1
+        return start, end
+
+    def turn(self, step: int, layers: Sequence[int]) -> frozenset[int] | None:
+        """Which layers are looked at in this step: all, or under ``always`` a quarter of them in turn."""
+        start, end = self.window(step)
+        turns = min(TURNS, end - start + 1)
+        return None if turns == 1 else frozenset(x for x in layers if x % turns == (step - start) % turns)
+
+    def samples(self, step: int) -> bool:
+        """Whether sequences are kept: under ``always`` only in the last round before a judgement."""
+        _, end = self.window(step)
+        return step > end - TURNS
+
+    def plan(self, step: int, *, clock: tuple[float | None, float, float], tokens: int) -> None:
+        """Set the next observation after one at ``step``: ``tokens`` seen so far; ``clock`` as rank 0 measured it."""
+        if self.budget:
+            bare, spent, cost = clock
+            self.next = next_by_budget(step, bare=bare, spent=spent, cost=cost, budget=self.budget)
+        elif self.tokens:
+            self.next = next_by_tokens(step, tokens, self.tokens)
+
+
+def next_by_tokens(step: int, seen: float, every: int) -> int:
+    """The step by which the next multiple of ``every`` tokens is reached at the rate so far."""
+    rate = max(seen, 1) / (step + 1)
+    missing = (math.floor(seen / every) + 1) * every - seen
+    return step + max(1, math.ceil(missing / rate))
+
+
+def next_by_budget(step: int, *, bare: float | None, spent: float, cost: float, budget: float) -> int:
+    """The first step at which one more observation keeps what was spent under its share of the bare time."""
+    if bare is None or bare <= 0:
+        return step + 8  # too early to tell: a few bare steps first
+    return max(step + 1, math.ceil((spent + cost) / (budget * bare)))
+
+
+def _is_power(step: int) -> bool:
+    return step == 0 or step & (step - 1) == 0
+
+
+def _share(budget: str | float) -> float:
+    try:
+        share = float(budget[:-1]) / 100 if isinstance(budget, str) and budget.endswith("%") else float(budget)
+    except ValueError:
+        share = math.nan
+    if not 0 < share < 1:
+        raise broken("budget must be a share of the training time between 0 and 1", repr(budget), "use '1%'")
+    return share
+
+
+def _tokens(schedule: str) -> int:
+    match = re.fullmatch(r"\s*([0-9][0-9_.eE+]*)\s*tokens\s*", schedule)
+    try:
+        every = int(float(match[1].replace("_", ""))) if match else 0
+    except ValueError:
+        every = 0
+    if every < 1:
+        raise broken(
+            "schedule must be 'log', 'always', a number of steps, a list of steps, or like '1e6 tokens'",
+            repr(schedule),
+            "use 'log'",
+        )
+    return every
 
 
 def _log_spaced(steps: int) -> frozenset[int]:

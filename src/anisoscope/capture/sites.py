@@ -107,6 +107,18 @@ def find_sites(model: nn.Module, *, blocks: Sequence[str] | None = None, weights
     return Sites(block_sites, weight_sites, embedding, output if isinstance(output, nn.Module) else None, tuple(notes))
 
 
+def choose_sites(model: nn.Module, sites: Sites | Sequence[str] | None) -> Sites:
+    """Sites as given, or by name (linear maps serve the weight view, other modules are blocks), or found."""
+    if isinstance(sites, Sites):
+        return sites
+    if isinstance(sites, str):
+        sites = [sites]
+    names = dict(unwrapped(model).named_modules())
+    maps = [name for name in sites or () if linear_shape(_named(names, name))]
+    blocks = [name for name in sites or () if name not in maps]
+    return find_sites(model, blocks=blocks or None, weights=maps or None)
+
+
 def linear_shape(module: nn.Module) -> tuple[int, int] | None:
     """``(in, out)`` of a linear map, however it stores its weight; ``None`` for anything else."""
     weight = getattr(module, "weight", None)

@@ -14,34 +14,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 
+from anisoscope.capture.calls import Batch, Call, as_batch
+from anisoscope.capture.compiled import around
 from anisoscope.capture.sites import Sites, unwrapped
 from anisoscope.errors import AnisoscopeError
 
 
-@dataclass(slots=True, eq=False)
-class Batch:
-    """One forward call: its token ids and mask ``(B, T)`` where they are known, and its number in the step.
+class Listener:
+    """Who is told, overriding what it wants to hear.
 
-    A call without autograd (``trained`` false) is an evaluation in between and is not handed on.
+    Tensors are detached and belong to the model: copy what must outlive the call.
     """
-
-    number: int
-    tokens: Tensor | None
-    mask: Tensor | None
-    labels: Tensor | None
-    trained: bool = True
-    blocks_called: int = 0
-
-
-@runtime_checkable
-class Listener(Protocol):
-    """Who is told. Tensors are detached and belong to the model: copy what must outlive the call."""
 
     def activation(self, layer: int, x_BTD: Tensor, batch: Batch) -> None:
         """The residual stream after block ``layer``; layer 0 is what enters the first block."""
@@ -52,18 +40,34 @@ class Listener(Protocol):
     def pair(self, layer: int, x_BTD: Tensor, delta_BTF: Tensor, batch: Batch) -> None:
         """Input of a linear map and gradient of its output."""
 
+    def looked_up(self, tokens: Tensor, gradient: Tensor, batch: Batch) -> None:
+        """Ids that entered the embedding, and the gradient of the vectors that came out."""
+
+    def table(self, gradient_VD: Tensor) -> None:
+        """The whole gradient of an embedding that is tied to the output, both sides in one sum."""
+
 
 @dataclass(slots=True, eq=False)
 class _Line:
     """What hooks on tensors hold on to; cut on detaching, so that a graph which lives on keeps nothing of ours."""
 
     listener: Listener | None
-    heard: dict[str, int]
+    heard: set[tuple[str, int]]
+    error: Exception | None = None
 
     def tell(self, kind: str, layer: int, *tensors: Tensor, batch: Batch) -> None:
-        if self.listener is not None:
-            self.heard[kind] = self.heard.get(kind, 0) + 1
-            getattr(self.listener, kind)(layer, *tensors, batch)
+        self.heard.add((kind, layer))
+        self.say(tensors[0].device.type, lambda listener: getattr(listener, kind)(layer, *tensors, batch))
+
+    def say(self, device_type: str, act: Callable[[Listener], None]) -> None:
+        """Call the listener as if the user's autocast were not there; an error ends the line, never the training."""
+        if self.listener is None:
+            return
+        try:
+            with torch.no_grad(), torch.autocast(device_type, enabled=False):
+                act(self.listener)
+        except Exception as error:
+            self.error, self.listener = error, None
 
 
 @dataclass(slots=True, eq=False)
@@ -74,10 +78,9 @@ class Taps:
     >>> from torch import nn
     >>> from anisoscope.capture.sites import find_sites
     >>> model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(2)))
-    >>> class Print:
+    >>> class Print(Listener):
     ...     def activation(self, layer, x, batch): print("activation", layer, tuple(x.shape))
     ...     def gradient(self, layer, g, batch): print("gradient", layer, tuple(g.shape))
-    ...     def pair(self, layer, x, delta, batch): pass
     >>> with Taps(model, find_sites(model), Print()):
     ...     model(torch.randn(2, 3, 4)).sum().backward()
     activation 0 (2, 3, 4)
@@ -90,10 +93,15 @@ class Taps:
     model: nn.Module
     sites: Sites
     listener: Listener
-    heard: dict[str, int] = field(default_factory=dict)
+    layers: frozenset[int] | None = None  # which to hand on; None is all
+    remember: bool = False  # keep the calls, so that they can be made again
+    evaluations: bool = False  # hand on calls without autograd too
+    heard: set[tuple[str, int]] = field(default_factory=set)
+    calls: list[Call] = field(default_factory=list)
+    first_hidden: Tensor | None = None  # the earliest tapped tensor with a gradient, of the latest call
     _forwards: int = 0
     _batch: Batch | None = None
-    _handles: list[RemovableHandle] = field(default_factory=list)
+    _off: list[Callable[[], None]] = field(default_factory=list)
     _pending: dict[nn.Module, list[tuple[int, Batch]]] = field(default_factory=dict)
     _turns: dict[nn.Module, Callable[[Tensor], Tensor]] = field(default_factory=dict)
     _line: _Line | None = None
@@ -101,54 +109,97 @@ class Taps:
     def __enter__(self) -> Taps:
         """Attach."""
         self._line, self._forwards = _Line(self.listener, self.heard), 0
-        self._handles.append(unwrapped(self.model).register_forward_pre_hook(self._begin, with_kwargs=True))
+        root = unwrapped(self.model)
+        self._off.append(around(root, self._begin, None))
         for module in {site.module: None for site in self.sites.blocks}:
-            self._handles.append(module.register_forward_pre_hook(self._entering, with_kwargs=True))
-            self._handles.append(module.register_forward_hook(self._left))
+            self._off.append(around(module, self._entering, self._left))
         layouts = {site.layer: _layout(site.module) for site in self.sites.blocks}
         self._turns = {site.module: layouts[site.layer] for site in self.sites.weights}
         for module in self._turns:
-            self._handles.append(module.register_forward_hook(self._mapped))
+            self._off.append(around(module, None, self._mapped))
+        if self.sites.embedding is not None:
+            self._off.append(around(self.sites.embedding.module, None, self._looked_up))
+            if self.sites.tied:
+                self._listen_to_table(self.sites.embedding.module)
         return self
 
     def __exit__(self, *error: object) -> None:
         """Detach; gradients that are still under way are no longer handed on."""
         if self._line is not None:
             self._line.listener = None
-        while self._handles:
-            self._handles.pop().remove()
+        while self._off:
+            self._off.pop()()
         self._pending.clear()
-        self._batch = None
+        self._batch = self.first_hidden = None
 
     def require_heard(self) -> None:
-        """Raise if a tap never fired: an empty plot would look like a result."""
-        kinds = ("activation", "gradient", "pair") if self.sites.weights else ("activation", "gradient")
-        silent = [kind for kind in kinds if not self.heard.get(kind)]
+        """Raise what the listener raised, or if a tap never fired: an empty plot would look like a result."""
+        self.require_no_error()
+        silent = [
+            f"no {kind} at {site.name}"
+            for kind, sites in (("activation", self.sites.blocks), ("gradient", self.sites.blocks))
+            for site in sites
+            if self._wanted(site.layer) and (kind, site.layer) not in self.heard
+        ]
+        silent += [
+            f"no input and error signal at {site.name}"
+            for site in self.sites.weights
+            if self._wanted(site.layer) and ("pair", site.layer) not in self.heard
+        ]
         if silent:
+            more = f" and {len(silent) - 4} more" if len(silent) > 4 else ""
             raise AnisoscopeError(
-                f"no {' and no '.join(silent)} passed the taps on {len(self.sites.blocks)} blocks; was backward called "
-                "inside the step, and is the model the one that was given to the scope?"
+                f"taps never fired: {', '.join(silent[:4])}{more}; was backward called inside the step, is the model "
+                "the one that was given to the scope, and was no module replaced since?"
             )
+
+    def require_no_error(self) -> None:
+        """Raise what the listener raised."""
+        if self._line is not None and self._line.error is not None:
+            raise self._line.error
+
+    def _wanted(self, layer: int) -> bool:
+        return self.layers is None or layer in self.layers
 
     def _begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if in_backward():
             return
-        tokens = kwargs.get("input_ids", args[0] if args else None)
-        tokens = tokens if _is_tokens(tokens) else None
-        mask, labels = kwargs.get("attention_mask"), kwargs.get("labels")
-        fits = isinstance(mask, Tensor) and tokens is not None and mask.shape == tokens.shape
-        self._batch = Batch(
-            self._forwards,
-            tokens,
-            mask if fits else None,
-            labels if isinstance(labels, Tensor) else None,
-            trained=torch.is_grad_enabled(),
-        )
+        self._batch = as_batch(self._forwards, args, kwargs)
+        self.first_hidden = None
         self._forwards += 1
+        if self.remember and self._batch.trained:
+            self.calls.append(Call.now(self._batch, args, kwargs, next(module.parameters()).device))
+
+    def _looked_up(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        line = self._line
+        if in_backward() or line is None or not args or not isinstance(args[0], Tensor):
+            return
+        tokens, batch = args[0], self._current()
+        if not isinstance(output, Tensor) or not output.requires_grad or not batch.trained:
+            return
+        if self.first_hidden is None:
+            self.first_hidden = output
+
+        def arrived(gradient: Tensor) -> None:
+            line.say(tokens.device.type, lambda listener: listener.looked_up(tokens, gradient.detach(), batch))
+
+        output.register_hook(arrived)
+
+    def _listen_to_table(self, embedding: nn.Module) -> None:
+        weight, line = getattr(embedding, "weight", None), self._line
+        if (
+            type(weight) is not nn.Parameter or not weight.requires_grad or line is None
+        ):  # a sharded one is no plain leaf
+            return
+
+        def arrived(gradient: Tensor) -> None:
+            line.say(gradient.device.type, lambda listener: listener.table(gradient.detach()))
+
+        self._off.append(weight.register_hook(arrived).remove)
 
     def _entering(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         batch = self._current()
-        if in_backward() or not batch.trained or batch.blocks_called > 0:
+        if in_backward() or not self._counts(batch) or batch.blocks_called > 0:
             return
         hidden = args[0] if args else kwargs.get("hidden_states")
         if isinstance(hidden, Tensor):
@@ -164,7 +215,7 @@ class Taps:
                 self._listen(again[0], hidden, again[1], _layout(module))
             return
         batch = self._current()
-        if not batch.trained:
+        if not self._counts(batch):
             return
         batch.blocks_called += 1
         self._see(batch.blocks_called, hidden, batch, _layout(module))
@@ -185,7 +236,7 @@ class Taps:
                 return
             layer = batch.blocks_called + 1  # its block is under way
             self._expect_again(module, layer, batch)
-        if not y.requires_grad:
+        if not y.requires_grad or not self._wanted(layer):
             return
         turn, line = self._turns[module], self._line
         assert line is not None, "hooks exist only while attached"
@@ -197,14 +248,18 @@ class Taps:
         y.register_hook(arrived)
 
     def _see(self, layer: int, hidden: Tensor, batch: Batch, turn: Callable[[Tensor], Tensor]) -> None:
+        if not self._wanted(layer):
+            return
         assert self._line is not None, "hooks exist only while attached"
         self._line.tell("activation", layer, turn(hidden.detach()), batch=batch)
         self._listen(layer, hidden, batch, turn)
 
     def _listen(self, layer: int, hidden: Tensor, batch: Batch, turn: Callable[[Tensor], Tensor]) -> None:
         line = self._line
-        if not hidden.requires_grad or line is None:
+        if not hidden.requires_grad or line is None or not self._wanted(layer):
             return
+        if self.first_hidden is None:
+            self.first_hidden = hidden
 
         def arrived(gradient: Tensor) -> None:
             line.tell("gradient", layer, turn(gradient.detach()), batch=batch)
@@ -221,6 +276,9 @@ class Taps:
         calls = self._pending.get(module)
         return calls.pop() if calls else None
 
+    def _counts(self, batch: Batch) -> bool:
+        return batch.trained or self.evaluations
+
     def _current(self) -> Batch:
         if self._batch is None:  # a block called without its model
             self._batch = Batch(self._forwards, None, None, None, trained=torch.is_grad_enabled())
@@ -231,10 +289,6 @@ class Taps:
 def in_backward() -> bool:
     """Whether autograd is running backward in this thread: a forward call then is a recomputation."""
     return torch._C._current_graph_task_id() != -1
-
-
-def _is_tokens(x: Any) -> bool:
-    return isinstance(x, Tensor) and x.ndim == 2 and not x.is_floating_point() and not x.is_complex()
 
 
 def _first_tensor(output: Any) -> Tensor | None:

@@ -1,144 +1,185 @@
-"""An observation judged: proxies fitted on one fold of sequences and tested on the other, into rows.
+"""An observation judged: proxies fitted on one fold and tested on the other, against every null that is there.
 
 Letters: n sequences, T positions, D width.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from anisoscope.evidence.conclude import conclude
-from anisoscope.evidence.energy import energy_share
+from anisoscope.evidence.energy import EnergyShare, energy_share
 from anisoscope.evidence.fold import Fold, additive_units, radial_energy
 from anisoscope.evidence.pairing import PERMUTATIONS, sequence_null
 from anisoscope.evidence.result import Evidence
 from anisoscope.evidence.units import BilinearUnits, Units
 from anisoscope.geometry.subspace import Method, Subspace, fit_subspace
-from anisoscope.observe.rows import Proxies, Row, adjusted, evidence_rows
-from anisoscope.observe.statistics import Cloud, Observation, Representation, Weight
+from anisoscope.observe import embedding
+from anisoscope.observe.statistics import Cloud, Observed
 from anisoscope.stats.moments import Moments
-from anisoscope.stats.reservoir import Reservoir, Sample
+from anisoscope.stats.reservoir import Sample
+
+ALWAYS_POSSIBLE = ("haar", "normal", "axes")
+FIT_ON = {"representation": "activations", "weight": "inputs", "embedding": "activations"}
 
 
-def fold_sizes(observation: Observation) -> tuple[int, int]:
-    """Sequences in each fold."""
-    for site in observation.representation.values():
-        return _sequences(site.activations[0]), _sequences(site.activations[1])
-    for site in observation.weight.values():
-        return _sequences(site.inputs[0]), _sequences(site.inputs[1])
-    return 0, 0
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a proxy was fitted."""
+
+    view: str
+    layer: int
+    cloud: str
+    proxy: Method
 
 
-def fit_proxies(observation: Observation, methods: Sequence[Method], rank: int, seed: int) -> Proxies:
-    """One proxy a view, layer, method and fold, from the activations of that fold."""
-    generator = torch.Generator().manual_seed(seed)
-    clouds = {("representation", layer): site.activations for layer, site in observation.representation.items()}
-    clouds |= {("weight", layer): site.inputs for layer, site in observation.weight.items()}
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A proxy and the points that it is judged on."""
+
+    place: Place
+    points: str
+
+
+Proxies = dict[Place, tuple[Subspace, Subspace]]
+Evidences = dict[Case, Evidence]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a judgement is asked for."""
+
+    proxies: tuple[Method, ...]
+    rank: int
+    clouds: tuple[str, ...]
+    nulls: tuple[str, ...]
+    resamples: int
+    seed: int
+
+
+def fit_proxies(observed: Observed, request: Request) -> Proxies:
+    """One proxy a view, layer, selection of tokens, method and fold, from the activations of that fold."""
+    generator = torch.Generator().manual_seed(request.seed)
     fitted: Proxies = {}
-    for (view, layer), folds in clouds.items():
-        for method in methods:
-            first, second = (_fitted(cloud, method, rank, generator) for cloud in folds)
-            fitted[view, layer, method] = first, second
+    for view, points in FIT_ON.items():
+        for layer in observed.layers(view, points):
+            folds = [observed.cloud(view, layer, points, fold) for fold in (0, 1)]
+            for cloud in request.clouds if view == "representation" else ("all",):
+                for method in request.proxies:
+                    first, second = (_fitted(c, cloud, method, request.rank, generator) for c in folds)
+                    fitted[Place(view, layer, cloud, method)] = first, second
     return fitted
 
 
 def judge_observation(
-    observation: Observation,
-    proxies: Proxies,
-    *,
-    timing: str,
-    nulls: Sequence[str],
-    initial: dict[Any, Evidence],
-    resamples: int,
-    seed: int,
-) -> tuple[list[Row], dict[Any, Evidence]]:
-    """Judge every proxy on the fold it was not fitted on; q is over layers, all else equal."""
-    evidences: dict[Any, Evidence] = {}
-    for (view, layer, method), pair in proxies.items():
-        key = (view, layer, method)
-        start = initial.get(key)
-        if view == "representation":
-            site = observation.representation[layer]
-            asked = [n for n in nulls if n in ("haar", "normal", "axes") or (n == "init" and start)]
-            found = _judge_representation(site, pair, asked, start, resamples, seed)
-        else:
-            asked = [n for n in nulls if n in ("haar", "normal", "axes", "pairing") or (n == "init" and start)]
-            found = _judge_weight(observation.weight[layer], pair, asked, start, resamples, seed)
-        evidences[key] = found
-    rows = [r for key, found in evidences.items() for r in evidence_rows(key, found, timing, observation)]
-    return adjusted(rows), evidences
+    observed: Observed, proxies: Proxies, request: Request, initial: Mapping[Case, Evidence]
+) -> Evidences:
+    """Judge every proxy on the fold it was not fitted on."""
+    found: Evidences = {}
+    for place, pair in proxies.items():
+        if place.layer not in observed.layers(place.view, FIT_ON[place.view]):
+            continue
+        if place.view == "weight":
+            case = Case(place, "gradients")
+            asked = _asked(request, observed, initial.get(case), ("pairing",))
+            found[case] = _judge_weight(observed, place, pair, asked, initial.get(case), request)
+            continue
+        every = ("gradients",) if place.view == "representation" else embedding.POINTS
+        for points in every:
+            if place.layer in observed.layers(place.view, points):
+                case = Case(place, points)
+                asked = _asked(request, observed, initial.get(case), ())
+                if points != "gradients":  # other labels were not tried on the output side, nor stepped upon
+                    asked = [null for null in asked if not null.startswith("targets")]
+                found[case] = _judge_additive(observed, case, pair, asked, initial.get(case), request)
+    return found
 
 
-def _sequences(cloud: Cloud) -> int:
-    return 0 if cloud.kept is None else int(torch.unique(cloud.kept.sample().sequences).numel())
+def _asked(request: Request, observed: Observed, initial: Evidence | None, own: Sequence[str]) -> list[str]:
+    possible = {*ALWAYS_POSSIBLE, *own, *observed.others, *(("init",) if initial is not None else ())}
+    return [null for null in request.nulls if null in possible]
 
 
-def _fitted(cloud: Cloud, method: Method, rank: int, generator: torch.Generator) -> Subspace:
-    assert cloud.moments is not None
-    assert cloud.kept is not None
-    source = cloud.kept.sample().values if method == "semi_nmf" else cloud.moments
+def _fitted(cloud: Cloud, selection: str, method: Method, rank: int, generator: torch.Generator) -> Subspace:
+    source = cloud.sample(selection).values.float() if method == "semi_nmf" else cloud.of(selection)
     return fit_subspace(source, method=method, rank=1 if method == "mean" else rank, generator=generator)
 
 
-def _judge_representation(
-    site: Representation,
+def _judge_additive(
+    observed: Observed,
+    case: Case,
     pair: tuple[Subspace, Subspace],
     nulls: Sequence[str],
     initial: Evidence | None,
-    resamples: int,
-    seed: int,
+    request: Request,
 ) -> Evidence:
+    """Views in which energies add up over units: sequences, or types."""
+    view, layer, cloud, points = case.place.view, case.place.layer, case.place.cloud, case.points
     folds = []
     for fitted_on in (0, 1):
-        held = site.gradients[1 - fitted_on]
-        assert held.moments is not None
-        assert held.kept is not None
-        subspace, sample = pair[fitted_on], held.kept.sample()
+        held, subspace = 1 - fitted_on, pair[fitted_on]
+        found = observed.cloud(view, layer, points, held)
+        sample = found.sample(cloud)
         units = additive_units(sample.values, subspace, sample.sequences)
-        fold = _fold(held.moments, subspace, units)
-        folds.append(replace(fold, radial=_radial(sample, site.activations[1 - fitted_on].kept)))
-    return conclude(folds, nulls=nulls, initial=initial, resamples=resamples, seed=seed)
+        fold = _fold(found.of(cloud), subspace, units)
+        targets: dict[str, tuple[EnergyShare, Units | None]] = {}
+        for null in nulls:
+            if null.startswith("targets"):
+                other = observed.cloud(view, layer, points, held, under=null)
+                rows = other.sample(cloud)
+                their_units = additive_units(rows.values, subspace, rows.sequences)
+                targets[null] = energy_share(other.of(cloud), subspace), their_units
+        radial = None
+        if view == "representation":
+            radial = _radial(sample, observed.cloud(view, layer, "activations", held).sample(cloud))
+        folds.append(replace(fold, radial=radial, targets=targets))
+    return conclude(folds, nulls=nulls, initial=initial, resamples=request.resamples, seed=request.seed)
 
 
 def _judge_weight(
-    site: Weight,
+    observed: Observed,
+    place: Place,
     pair: tuple[Subspace, Subspace],
     nulls: Sequence[str],
     initial: Evidence | None,
-    resamples: int,
-    seed: int,
+    request: Request,
 ) -> Evidence:
     """Energies come from the full gradient; pairing, its observed share included, from the sequences kept."""
     whole, kept = [], []
     for fitted_on in (0, 1):
         held, subspace = 1 - fitted_on, pair[fitted_on]
-        gradient, inputs, deltas = site.gradient[held], site.inputs[held].kept, site.deltas[held].kept
-        assert gradient is not None
-        assert inputs is not None
-        assert deltas is not None
-        moments = Moments.of(gradient, higher=False)
-        x, d, strata, ids = _stacked(inputs.sample(), deltas.sample())
-        units = BilinearUnits(ids, x, d, subspace.basis, torch.arange(len(ids), device=x.device))
-        fold = _fold(moments, subspace, units)
-        whole.append(fold)
-        if "pairing" in nulls and len(ids) > 1:
+        stacked = _stacked(observed, place.layer, held, None)
+        units = _units(stacked, subspace)
+        fold = _fold(_gradient(observed, place.layer, held), subspace, units)
+        targets: dict[str, tuple[EnergyShare, Units | None]] = {}
+        for null in nulls:
+            if null.startswith("targets"):
+                share = energy_share(_gradient(observed, place.layer, held, null), subspace)
+                targets[null] = share, _units(_stacked(observed, place.layer, held, null), subspace)
+        whole.append(replace(fold, targets=targets))
+        if "pairing" in nulls and len(stacked.ids) > 1:
             sketched = units.total
-            share = replace(fold.share, inside=float(sketched.inside), outside=float(sketched.outside))
-            null = sequence_null(x, d, subspace.basis, strata=strata, draws=min(resamples, PERMUTATIONS), seed=seed)
+            share = EnergyShare(float(sketched.inside), float(sketched.outside))
+            draws = min(request.resamples, PERMUTATIONS)
+            x, d, basis = stacked.inputs, stacked.deltas, subspace.basis
+            null = sequence_null(x, d, basis, strata=stacked.strata, draws=draws, seed=request.seed)
             kept.append(replace(fold, share=share, pairing={"pairing": null}))
-    rest = [null for null in nulls if null != "pairing"]
-    found = conclude(whole, nulls=rest, initial=initial, resamples=resamples, seed=seed)
+    rest, draws, seed = [null for null in nulls if null != "pairing"], request.resamples, request.seed
+    found = conclude(whole, nulls=rest, initial=initial, resamples=draws, seed=seed)
     if len(kept) < 2:
         return found
-    paired = conclude(kept, nulls=("pairing",), initial=None, resamples=resamples, seed=seed, isotropy=False)
+    paired = conclude(kept, nulls=("pairing",), initial=None, resamples=draws, seed=seed, isotropy=False)
     return replace(
         found, enrichment=found.enrichment | paired.enrichment, mean=found.mean | paired.mean, p=found.p | paired.p
     )
+
+
+def _gradient(observed: Observed, layer: int, fold: int, under: str | None = None) -> Moments:
+    return Moments.of(observed.sum("weight", layer, "gradients", fold, under=under), higher=False)
 
 
 def _fold(moments: Moments, subspace: Subspace, units: Units) -> Fold:
@@ -147,21 +188,54 @@ def _fold(moments: Moments, subspace: Subspace, units: Units) -> Fold:
     return Fold(subspace, share, moments.second, moments.covariance, n, units)
 
 
-def _radial(gradients: Sample, activations: Reservoir | None) -> tuple[float, float] | None:
-    """Energy along the activation, where both samples hold the same tokens (in one order, that of their keys)."""
-    other = None if activations is None else activations.sample()
-    if other is None or not torch.equal(gradients.sequences, other.sequences):
+def _radial(gradients: Sample, activations: Sample) -> tuple[float, float] | None:
+    """Energy along the activation, where both samples hold the same tokens in one order."""
+    if not torch.equal(gradients.sequences, activations.sequences):
         return None
-    return radial_energy(gradients.values, other.values)
+    return radial_energy(gradients.values, activations.values)
 
 
-def _stacked(inputs: Sample, deltas: Sample) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
-    """Rows of whole sequences as ``(n, T, ·)``, with −1 as stratum of padding where lengths differ."""
-    ids, place = torch.unique(inputs.sequences, return_inverse=True)
-    length = int(inputs.positions.max()) + 1
-    x = inputs.values.new_zeros(len(ids), length, inputs.values.shape[1])
-    d = deltas.values.new_zeros(len(ids), length, deltas.values.shape[1])
-    strata = torch.full((len(ids), length), -1, dtype=torch.int64, device=x.device)
-    x[place, inputs.positions], d[place, inputs.positions] = inputs.values, deltas.values
-    strata[place, inputs.positions] = 0
-    return x, d, None if bool((strata == 0).all()) else strata, ids
+@dataclass(frozen=True, slots=True, eq=False)
+class _Stacked:
+    """Whole sequences as ``(n, T, ·)``; equal contents are apart, and of one unit."""
+
+    inputs: Tensor
+    deltas: Tensor
+    strata: Tensor | None
+    ids: Tensor
+    unit: Tensor
+
+
+def _units(stacked: _Stacked, subspace: Subspace) -> BilinearUnits:
+    return BilinearUnits(stacked.ids, stacked.inputs, stacked.deltas, subspace.basis, stacked.unit)
+
+
+def _stacked(observed: Observed, layer: int, fold: int, under: str | None) -> _Stacked:
+    """Rows of whole sequences put side by side.
+
+    Where all sequences are of one length and labelled alike, aligned positions are of one kind and need no strata; else
+    they are: first position, labelled, unlabelled, and −1 for padding.
+    """
+    rows = observed.kept("weight", layer, "inputs", fold, under=under)
+    d_rows = observed.kept("weight", layer, "deltas", fold, under=under)
+    sketch, flags = d_rows.values[:, :-1].float(), d_rows.values[:, -1]
+    ids, unit_of_row = torch.unique(rows.sequences, return_inverse=True)
+    length = int(rows.positions.max()) + 1
+    copy = _occurrence(unit_of_row * length + rows.positions)
+    slots, slot_of_row = torch.unique(copy * len(ids) + unit_of_row, return_inverse=True)
+    x = torch.zeros(len(slots), length, rows.values.shape[1], device=rows.values.device)
+    d = x.new_zeros(len(slots), length, sketch.shape[1])
+    strata = torch.full((len(slots), length), -1, dtype=torch.int64, device=x.device)
+    x[slot_of_row, rows.positions], d[slot_of_row, rows.positions] = rows.values.float(), sketch
+    strata[slot_of_row, rows.positions] = torch.where(rows.positions == 0, 0, 1 + flags.long())
+    alike = bool((strata == strata[:1]).all()) and bool((strata[:1] >= 0).all())
+    return _Stacked(x, d, None if alike else strata, ids, slots % len(ids))
+
+
+def _occurrence(keys_N: Tensor) -> Tensor:
+    """For each row how many rows before it have the same key."""
+    order = torch.argsort(keys_N, stable=True)
+    ordered = keys_N[order]
+    index = torch.arange(len(keys_N), device=keys_N.device)
+    start = torch.where(torch.cat([ordered.new_ones(1), ordered.diff()]) != 0, index, 0).cummax(0).values
+    return torch.empty_like(index).scatter_(0, order, index - start)

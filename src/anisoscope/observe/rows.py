@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from anisoscope.evidence.inference import FEWEST_UNITS, adjust
 from anisoscope.evidence.result import Evidence
-from anisoscope.geometry.isotropy import effective_rank, isoscore_star, participation_ratio, top_share
-from anisoscope.geometry.subspace import Subspace, principal_angles
-from anisoscope.observe.statistics import Cloud, Observation
-from anisoscope.stats.moments import Moments
+from anisoscope.geometry.dimension import two_nn
+from anisoscope.geometry.isotropy import (
+    average_cosine,
+    effective_rank,
+    isoscore_star,
+    participation_ratio,
+    top_share,
+)
+from anisoscope.geometry.subspace import principal_angles
+from anisoscope.observe.judging import Case, Proxies
+from anisoscope.observe.statistics import Observed
 
 Row = dict[str, Any]
-Proxies = dict[tuple[str, int, str], tuple[Subspace, Subspace]]
 _FIELDS = (
     "step",
     "tokens",
@@ -50,50 +57,82 @@ def row(**given: Any) -> Row:
     return {name: given.get(name) for name in _FIELDS} | {"cloud": given.get("cloud", "all")}
 
 
-def cloud_rows(observation: Observation) -> list[Row]:
-    """Isotropy of activations and gradients, both folds together."""
+def cloud_rows(observed: Observed) -> list[Row]:
+    """Isotropy of activations and gradients, both folds together, with and without first positions.
+
+    Spectral measures are of all tokens; the average cosine, which moments do not hold, is of the sequences kept.
+    """
     rows = []
-    for layer, site in sorted(observation.representation.items()):
-        for points, folds in (("activations", site.activations), ("gradients", site.gradients)):
-            moments = _merged(folds)
-            if moments is None or float(moments.count) < 3:
-                continue
-            for measure, act in _CLOUD_MEASURES:
-                found = act(moments)
-                rows.append(
+    for points in ("activations", "gradients"):
+        for layer in observed.layers("representation", points):
+            first, second = (observed.cloud("representation", layer, points, fold) for fold in (0, 1))
+            for cloud in ("all", "no-first"):
+                moments = first.of(cloud).merge(second.of(cloud))
+                if float(moments.count) < 3:
+                    continue
+                sample = torch.cat([first.sample(cloud).values, second.sample(cloud).values])
+                found = [(measure, act(moments)) for measure, act in _CLOUD_MEASURES]
+                if len(sample) >= 2:  # its interval over rows is too narrow: tokens of a sequence are alike
+                    found.append(("average_cosine", replace(average_cosine(sample), low=None, high=None)))
+                common = {"layer": layer, "view": "representation", "points": points, "cloud": cloud}
+                rows += [
                     row(
-                        step=observation.step,
-                        tokens=observation.tokens,
-                        layer=layer,
-                        view="representation",
-                        points=points,
+                        **stamp(observed),
+                        **common,
                         measure=measure,
-                        value=found.value,
-                        low=found.low,
-                        high=found.high,
-                        n=found.n,
-                        note=found.note,
+                        value=estimate.value,
+                        low=estimate.low,
+                        high=estimate.high,
+                        n=estimate.n,
+                        note=estimate.note,
                     )
-                )
+                    for measure, estimate in found
+                ]
     return rows
 
 
-def drift_rows(observation: Observation, now: Proxies, before: Proxies, *, since: str) -> list[Row]:
+def dimension_rows(observed: Observed, fewest: int) -> list[Row]:
+    """Intrinsic dimension of the probe, layer by layer."""
+    rows = []
+    for layer, kept in sorted((observed.probe or {}).items()):
+        sample = kept.sample()
+        for cloud, chosen in (("all", sample.positions >= 0), ("no-first", sample.positions > 0)):
+            found = two_nn(sample.values[chosen])
+            few = f"{found.n} unique rows, fewer than {fewest}" if found.n < fewest else None
+            rows.append(
+                row(
+                    **stamp(observed),
+                    layer=layer,
+                    view="representation",
+                    points="activations",
+                    cloud=cloud,
+                    measure="two_nn",
+                    variant="probe",
+                    value=found.value,
+                    low=found.low,
+                    high=found.high,
+                    n=found.n,
+                    note="; ".join(note for note in (found.note, few) if note) or None,
+                )
+            )
+    return rows
+
+
+def drift_rows(observed: Observed, now: Proxies, before: Proxies, *, since: str) -> list[Row]:
     """Mean principal angle in degrees to earlier proxies of the same fold: a moving subspace is no fading effect."""
     rows = []
-    for key, pair in now.items():
-        if key not in before:
+    for place, pair in now.items():
+        if place not in before:
             continue
-        view, layer, method = key
-        angles = torch.cat([principal_angles(a, b) for a, b in zip(pair, before[key], strict=True)])
+        angles = torch.cat([principal_angles(a, b) for a, b in zip(pair, before[place], strict=True)])
         rows.append(
             row(
-                step=observation.step,
-                tokens=observation.tokens,
-                layer=layer,
-                view=view,
+                **stamp(observed),
+                layer=place.layer,
+                view=place.view,
                 points="activations",
-                proxy=method,
+                cloud=place.cloud,
+                proxy=place.proxy,
                 rank=pair[0].rank,
                 timing="rolling",
                 measure="angle",
@@ -105,16 +144,15 @@ def drift_rows(observation: Observation, now: Proxies, before: Proxies, *, since
     return rows
 
 
-def evidence_rows(key: Any, found: Evidence, timing: str, observation: Observation) -> list[Row]:
+def evidence_rows(case: Case, found: Evidence, timing: str, observed: Observed) -> list[Row]:
     """Everything that one judgement says."""
-    view, layer, method = key
-    common = {
-        "step": observation.step,
-        "tokens": observation.tokens,
-        "layer": layer,
-        "view": view,
-        "points": "gradients",
-        "proxy": method,
+    place, points = case.place, case.points
+    common = stamp(observed) | {
+        "layer": place.layer,
+        "view": place.view,
+        "points": points,
+        "cloud": place.cloud,
+        "proxy": place.proxy,
         "rank": found.rank,
         "timing": timing,
         "n": found.n,
@@ -127,6 +165,8 @@ def evidence_rows(key: Any, found: Evidence, timing: str, observation: Observati
         rows.append(
             row(**(common | {"n": e.n}), measure="enrichment", null=null, value=e.value, note=e.note or note, **numbers)
         )
+    if found.p_paper is not None:  # the paper's test against its own controls: shown, decides nothing
+        rows.append(row(**common, measure="p_paper", null="normal", value=found.p_paper))
     gains = {
         "isotropy_gain": (found.isotropy_gain, None, found.isotropy_gain_p),
         "isotropy_gain_normal": (found.isotropy_gain_null, "normal", None),
@@ -141,19 +181,31 @@ def evidence_rows(key: Any, found: Evidence, timing: str, observation: Observati
     return rows
 
 
+def skipped_row(step: int, why: str, tokens: int | None = None) -> Row:
+    """An observation that did not come about, and the reason."""
+    return row(step=step, tokens=tokens, cloud=None, measure="skipped", note=why)
+
+
+def undetermined_row(observed: Observed, null: str, why: str) -> Row:
+    """A null that could not be had at this observation."""
+    return row(**stamp(observed), cloud=None, measure="enrichment", null=null, value=math.nan, note=why)
+
+
+def stamp(observed: Observed) -> Row:
+    """When it was."""
+    return {"step": observed.step, "tokens": observed.tokens}
+
+
 def adjusted(rows: list[Row]) -> list[Row]:
     """Benjamini-Hochberg over layers, all other key columns equal."""
     groups: dict[Any, list[Row]] = {}
     for r in rows:
         if r["p"] is not None:
-            key = tuple(r[name] for name in ("view", "proxy", "rank", "timing", "measure", "variant", "null"))
+            key = tuple(
+                r[name] for name in ("view", "points", "cloud", "proxy", "rank", "timing", "measure", "variant", "null")
+            )
             groups.setdefault(key, []).append(r)
     for members in groups.values():
         for r, q in zip(members, adjust([m["p"] for m in members]), strict=True):
             r["q"] = None if math.isnan(q) else float(q)
     return rows
-
-
-def _merged(folds: tuple[Cloud, Cloud]) -> Moments | None:
-    parts = [cloud.moments for cloud in folds if cloud.moments is not None]
-    return parts[0].merge(parts[1]) if len(parts) == 2 else (parts[0] if parts else None)

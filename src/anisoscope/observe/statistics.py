@@ -1,114 +1,238 @@
-"""Statistics of one observation, absorbed as tensors pass: two folds of sequences, nothing kept but sums and a sample.
+"""Statistics of one observation: named values that merge, and nothing else.
 
-Letters: B sequences, T positions, D width, F outputs of a linear map, E sketch columns.
+Letters: B sequences, T positions, D width, F outputs of a linear map, V vocabulary.
+
+An observation is a flat dictionary. That is what makes it easy to add micro-batches, steps and ranks, to move it to the
+host, and to judge it later and elsewhere.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
-from anisoscope.capture.taps import Batch
-from anisoscope.stats.hashing import as_key, mix, sequence_keys
-from anisoscope.stats.moments import Moments
-from anisoscope.stats.reservoir import Reservoir
-
-SKETCH = 32
+from anisoscope.errors import broken
+from anisoscope.stats.moments import STATE_DTYPE, Moments
+from anisoscope.stats.reduce import Company, all_reduce
+from anisoscope.stats.reservoir import NO_KEY, Reservoir, Sample
 
 
-@dataclass(slots=True, eq=False)
+class Name(NamedTuple):
+    """What a statistic is of. ``part``: ``first`` and ``rest`` positions (moments), ``kept`` (sample), ``sum``."""
+
+    view: str
+    layer: int
+    points: str
+    fold: int
+    part: str
+
+
+Statistic = Moments | Reservoir | Tensor
+Statistics = dict[Name, Statistic]
+S = TypeVar("S", Moments, Reservoir, Tensor)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Cloud:
-    """Moments and a sample of whole sequences of one cloud in one fold."""
+    """One cloud in one fold: moments of all its rows and of those that are not first in their sequence; a sample."""
 
-    moments: Moments | None = None
-    kept: Reservoir | None = None
+    moments: Moments
+    rest: Moments
+    kept: Reservoir
 
-    def absorb(self, x_BTD: Tensor, tokens_BT: Tensor, mask_BT: Tensor, rows: int, seed: int) -> None:
-        """Add a batch; only positions under the mask count."""
-        part = Moments.of(x_BTD, mask=mask_BT, higher=False)
-        self.moments = part if self.moments is None else self.moments.merge(part)
-        room = max(rows, tokens_BT.shape[1])
-        kept = Reservoir.of_sequences(x_BTD.float(), tokens_BT, mask=mask_BT, rows=room, seed=seed)
-        self.kept = kept if self.kept is None else self.kept.merge(kept)
+    def of(self, selection: str) -> Moments:
+        """The moments of the tokens that the column ``cloud`` names."""
+        return self.rest if selection == "no-first" else self.moments
 
-
-@dataclass(slots=True, eq=False)
-class Representation:
-    """Activations and gradients of the residual stream at one layer, by fold."""
-
-    activations: tuple[Cloud, Cloud] = field(default_factory=lambda: (Cloud(), Cloud()))
-    gradients: tuple[Cloud, Cloud] = field(default_factory=lambda: (Cloud(), Cloud()))
+    def sample(self, selection: str = "all") -> Sample:
+        """The rows kept of those tokens."""
+        kept = self.kept.sample()
+        if selection != "no-first":
+            return kept
+        later = kept.positions > 0
+        return Sample(kept.values[later], kept.tokens[later], kept.sequences[later], kept.positions[later])
 
 
-@dataclass(slots=True, eq=False)
-class Weight:
-    """Inputs of a linear map, its gradient ``G = Σ δxᵀ`` and a sketch of δ, by fold."""
+class Between(NamedTuple):
+    """What was not observed since the last time: how many steps, and how many tokens where the caller said so."""
 
-    inputs: tuple[Cloud, Cloud] = field(default_factory=lambda: (Cloud(), Cloud()))
-    deltas: tuple[Cloud, Cloud] = field(default_factory=lambda: (Cloud(), Cloud()))
-    gradient: list[Tensor | None] = field(default_factory=lambda: [None, None])
+    steps: int = 0
+    tokens: int | None = None
 
 
-@dataclass(slots=True, eq=False)
-class Observation:
-    """The listener of one observed step."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Observed:
+    """All that is known of one step, or of a window of steps: ready to be judged anywhere."""
 
     step: int
-    rows: int
-    seed: int
-    views: tuple[str, ...]
-    representation: dict[int, Representation] = field(default_factory=dict)
-    weight: dict[int, Weight] = field(default_factory=dict)
-    tokens: int = 0
-    _seen: dict[int, tuple[Tensor, Tensor, tuple[Tensor, Tensor]]] = field(default_factory=dict)
+    statistics: Statistics
+    others: dict[str, Statistics] = field(default_factory=dict)  # the same step under other labels, by null
+    missing: dict[str, str] = field(default_factory=dict)  # nulls and points that could not be had, and why
+    probe: dict[int, Reservoir] = field(default_factory=dict)
+    tokens: int | None = None  # trained on up to and with this step
+    between: Between = field(default_factory=Between)
+    device: torch.device | None = None  # where it is judged, if not where it lies
 
-    def activation(self, layer: int, x_BTD: Tensor, batch: Batch) -> None:
-        """Absorb activations."""
-        if "representation" in self.views:
-            self._absorb(self.representation.setdefault(layer, Representation()).activations, x_BTD, batch)
+    @property
+    def on_cuda(self) -> bool:
+        """Whether the statistics are still on a GPU."""
+        return any(_state(statistic).is_cuda for statistic in self.statistics.values())
 
-    def gradient(self, layer: int, g_BTD: Tensor, batch: Batch) -> None:
-        """Absorb gradients."""
-        if "representation" in self.views:
-            self._absorb(self.representation.setdefault(layer, Representation()).gradients, g_BTD, batch)
+    @property
+    def own_tokens(self) -> int:
+        """Tokens in what was observed."""
+        return tokens_of(self.statistics)
 
-    def pair(self, layer: int, x_BTD: Tensor, delta_BTF: Tensor, batch: Batch) -> None:
-        """Absorb inputs and error signals of a linear map."""
-        if "weight" not in self.views:
-            return
-        site = self.weight.setdefault(layer, Weight())
-        _, _, folds = self._context(x_BTD, batch)
-        self._absorb(site.inputs, x_BTD, batch)
-        self._absorb(site.deltas, delta_BTF.float() @ self._sketch(delta_BTF), batch)
-        for fold, mask_BT in enumerate(folds):
-            delta = delta_BTF.double() * mask_BT[..., None]
-            part = delta.flatten(0, 1).T @ x_BTD.double().flatten(0, 1)
-            before = site.gradient[fold]
-            site.gradient[fold] = part if before is None else before + part
+    def sequences(self, fold: int) -> int:
+        """How many sequences of a fold were kept."""
+        kept = self.statistics.get(Name("tokens", 0, "all", fold, "kept"))
+        return int(torch.unique(kept.sample().sequences).numel()) if isinstance(kept, Reservoir) else 0
 
-    def _absorb(self, clouds: tuple[Cloud, Cloud], x_BTD: Tensor, batch: Batch) -> None:
-        tokens, _, folds = self._context(x_BTD, batch)
-        for cloud, mask_BT in zip(clouds, folds, strict=True):
-            cloud.absorb(x_BTD, tokens, mask_BT, self.rows, self.seed)
+    def layers(self, view: str, points: str) -> list[int]:
+        """Layers that have such a cloud in both folds."""
+        folds: dict[int, set[int]] = {}
+        for name in self.statistics:
+            if name.view == view and name.points == points:
+                folds.setdefault(name.layer, set()).add(name.fold)
+        return sorted(layer for layer, found in folds.items() if found == {0, 1})
 
-    def _context(self, x_BTD: Tensor, batch: Batch) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor]]:
-        """Token ids, mask, and the mask of each fold of this forward call."""
-        if batch.number not in self._seen:
-            shape = x_BTD.shape[:2]
-            tokens = batch.tokens
-            if tokens is None or tokens.shape != shape:  # nothing to tell sequences apart by but their place
-                place = torch.arange(shape[0] * shape[1], device=x_BTD.device).reshape(shape)
-                tokens = place + (self.step << 40) + (batch.number << 32)
-            given = batch.mask is not None and batch.mask.shape == shape
-            mask = batch.mask.bool() if given and batch.mask is not None else torch.ones_like(tokens, dtype=torch.bool)
-            side = as_key(mix(sequence_keys(tokens, mask, seed=self.seed), seed=self.seed)) & 1
-            self._seen[batch.number] = tokens, mask, (mask & (side == 0)[:, None], mask & (side == 1)[:, None])
-            self.tokens += mask.numel()
-        return self._seen[batch.number]
+    def cloud(self, view: str, layer: int, points: str, fold: int, *, under: str | None = None) -> Cloud:
+        """One cloud, of the real labels or of those of a null."""
+        source = self.statistics if under is None else self.others[under]
+        name = Name(view, layer, points, fold, "")
+        rest, kept = source[name._replace(part="rest")], source[name._replace(part="kept")]
+        assert isinstance(rest, Moments)
+        assert isinstance(kept, Reservoir)
+        rest = self._here(rest)
+        first = source.get(name._replace(part="first"))
+        whole = self._here(first).merge(rest) if isinstance(first, Moments) else rest
+        return Cloud(whole, rest, self._here(kept))
 
-    def _sketch(self, delta_BTF: Tensor) -> Tensor:
-        width = delta_BTF.shape[-1]
-        draw = torch.randn(width, SKETCH, generator=torch.Generator().manual_seed(self.seed)) / SKETCH**0.5
-        return draw.to(delta_BTF.device)
+    def kept(self, view: str, layer: int, points: str, fold: int, *, under: str | None = None) -> Sample:
+        """The sample of something that has no moments."""
+        source = self.statistics if under is None else self.others[under]
+        kept = source[Name(view, layer, points, fold, "kept")]
+        assert isinstance(kept, Reservoir)
+        return self._here(kept).sample()
+
+    def sum(self, view: str, layer: int, points: str, fold: int, *, under: str | None = None) -> Tensor:
+        """A plain sum."""
+        source = self.statistics if under is None else self.others[under]
+        total = source[Name(view, layer, points, fold, "sum")]
+        assert isinstance(total, Tensor)
+        return self._here(total)
+
+    def to(self, device: torch.device | str) -> Observed:
+        """The same, elsewhere; it is still judged where it was made."""
+        made_on = next((_state(statistic).device for statistic in self.statistics.values()), None)
+        return replace(
+            self,
+            statistics=moved(self.statistics, device),
+            others={null: moved(statistics, device) for null, statistics in self.others.items()},
+            probe={layer: kept.to(device) for layer, kept in self.probe.items()},
+            device=self.device or made_on,
+        )
+
+    def _here(self, statistic: S) -> S:
+        return statistic if self.device is None else statistic.to(self.device)
+
+
+def tokens_of(statistics: Statistics) -> int:
+    """Tokens that were seen."""
+    count = statistics.get(Name("tokens", 0, "all", 0, "sum"))
+    return int(count) if isinstance(count, Tensor) else 0
+
+
+def merged(first: Statistics, second: Statistics) -> Statistics:
+    """Both together; a name that only one side has keeps its value."""
+    return first | {name: _merge(first[name], s) if name in first else s for name, s in second.items()}
+
+
+def moved(statistics: Statistics, device: torch.device | str) -> Statistics:
+    """The same statistics on another device."""
+    return {name: statistic.to(device) for name, statistic in statistics.items()}
+
+
+def kept_if(statistics: Statistics, keep: Tensor) -> Statistics:
+    """The statistics where the boolean ``keep`` holds, else empty ones; decided on the device."""
+    return {name: _kept_if(statistic, keep) for name, statistic in statistics.items()}
+
+
+def finite(statistics: Statistics) -> Tensor:
+    """Whether everything summed is finite, as a boolean on the device."""
+    seen = [
+        s.mean.sum() + s.scatter.sum() if isinstance(s, Moments) else s.sum().double()
+        for s in statistics.values()
+        if not isinstance(s, Reservoir)
+    ]
+    return torch.isfinite(torch.stack(seen)).all() if seen else torch.ones((), dtype=torch.bool)
+
+
+def require_finite(statistics: Statistics) -> None:
+    """Raise for NaN or Inf: an overflow of the loss scale, or a loss that is lost."""
+    if not bool(finite(statistics)):
+        raise broken("gradients must be finite", "NaN or Inf", "skip this observation; is the loss scale too high?")
+
+
+def together(statistics: Statistics, company: Company) -> Statistics:
+    """The statistics of all ranks; every rank must call."""
+    if company.alone:
+        return statistics
+    told = company.told({name: _shape(statistic) for name, statistic in statistics.items()})
+    everywhere = {name: shape for shapes in told for name, shape in shapes.items()}
+    device = next((_state(statistic).device for statistic in statistics.values()), None)
+    result: Statistics = {}
+    for name in sorted(everywhere):
+        own: Any = statistics.get(name)
+        result[name] = all_reduce(_empty(everywhere[name], device) if own is None else own)
+    return result
+
+
+def _merge(a: Statistic, b: Statistic) -> Statistic:
+    if isinstance(a, Tensor):
+        assert isinstance(b, Tensor)
+        return a + b
+    if isinstance(a, Moments):
+        assert isinstance(b, Moments)
+        return a.merge(b)
+    assert isinstance(b, Reservoir)
+    return a.merge(b)
+
+
+def _kept_if(statistic: Statistic, keep: Tensor) -> Statistic:
+    if isinstance(statistic, Tensor):
+        return torch.where(keep, statistic, 0)
+    if isinstance(statistic, Moments):
+        return statistic.kept_if(keep)
+    state = statistic.state()
+    return Reservoir.from_state(state | {"keys": torch.where(keep, statistic.keys, NO_KEY)})
+
+
+def _state(statistic: Statistic) -> Tensor:
+    if isinstance(statistic, Tensor):
+        return statistic
+    return statistic.mean if isinstance(statistic, Moments) else statistic.keys
+
+
+def _shape(statistic: Statistic) -> tuple[str, tuple[int, ...], torch.dtype, int, int]:
+    if isinstance(statistic, Reservoir):
+        return "kept", tuple(statistic.values.shape[1:]), statistic.values.dtype, statistic.rows, statistic.seed
+    if isinstance(statistic, Moments):
+        return "moments", (statistic.width,), STATE_DTYPE, 0, 0
+    return "sum", tuple(statistic.shape), statistic.dtype, 0, 0
+
+
+def _empty(shape: tuple[str, tuple[int, ...], torch.dtype, int, int], device: torch.device | None) -> Any:
+    """What a rank that saw nothing of a cloud contributes."""
+    kind, size, dtype, rows, seed = shape
+    if kind == "sum":
+        return torch.zeros(size, dtype=dtype, device=device)
+    if kind == "moments":
+        return Moments.empty(size[0], higher=False, device=device)
+    none = torch.zeros(0, dtype=torch.int64, device=device)
+    values = torch.zeros(0, *size, dtype=dtype, device=device)
+    cutoff = torch.full((), NO_KEY, dtype=torch.int64, device=device)
+    return Reservoir(rows, seed, True, none, none.double(), none, none, none, values, cutoff=cutoff)

@@ -6,6 +6,7 @@ the last bit on each. A rank without rows passes an empty statistic.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from functools import singledispatch
 from typing import Any, TypeVar
 
@@ -13,12 +14,55 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from anisoscope.errors import AnisoscopeError
 from anisoscope.stats.counts import TokenCounts
 from anisoscope.stats.directions import Directions
 from anisoscope.stats.moments import STATE_DTYPE, Moments
 from anisoscope.stats.reservoir import NO_KEY, Reservoir
 
-Statistic = TypeVar("Statistic", Moments, Directions, TokenCounts, Reservoir)
+Statistic = TypeVar("Statistic", Moments, Directions, TokenCounts, Reservoir, Tensor)
+
+
+class Company:
+    """The processes that observe together. Every rank makes one, then all speak in the same order.
+
+    What is said travels over a gloo group with a timeout of its own: a rank that does not come is an error on all the
+    others after ``timeout`` seconds, and on itself as soon as it speaks again, never a hang.
+    """
+
+    def __init__(self, timeout: float) -> None:
+        self.timeout = timeout
+        self.broken = False  # somebody did not come: nothing more is said
+        self._group: Any = None
+        if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
+            self._group = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout))
+
+    @property
+    def alone(self) -> bool:
+        """Whether there is but one process."""
+        return self._group is None
+
+    @property
+    def leads(self) -> bool:
+        """Whether this is the process that judges and writes."""
+        return self.alone or dist.get_rank() == 0
+
+    def told(self, said: Any) -> list[Any]:
+        """What every rank says, in the order of ranks."""
+        if self.alone:
+            return [said]
+        heard: list[Any] = [None] * dist.get_world_size()
+        try:
+            if self.broken:
+                raise RuntimeError("at an earlier observation")
+            dist.all_gather_object(heard, said, group=self._group)
+        except (RuntimeError, ValueError) as error:
+            self.broken = True
+            raise AnisoscopeError(
+                f"every rank must come to every observation within {self.timeout:g} s, and one did not "
+                f"({str(error).splitlines()[0][:120]}); wrap the same steps in scope.step() on all ranks"
+            ) from error
+        return heard
 
 
 def all_reduce(statistic: Statistic, group: dist.ProcessGroup | None = None) -> Statistic:
@@ -30,7 +74,16 @@ def all_reduce(statistic: Statistic, group: dist.ProcessGroup | None = None) -> 
 
 @singledispatch
 def _reduce(statistic: Any, group: dist.ProcessGroup | None) -> Any:
-    raise TypeError(f"cannot reduce a {type(statistic).__name__}; pass Moments, Directions, TokenCounts or a Reservoir")
+    raise TypeError(
+        f"cannot reduce a {type(statistic).__name__}; pass Moments, Directions, TokenCounts, a Reservoir or a sum"
+    )
+
+
+@_reduce.register
+def _(statistic: Tensor, group: dist.ProcessGroup | None) -> Tensor:
+    total = statistic.clone()
+    dist.all_reduce(total, group=group)
+    return total
 
 
 @_reduce.register
@@ -68,17 +121,22 @@ def _(statistic: TokenCounts, group: dist.ProcessGroup | None) -> TokenCounts:
 
 @_reduce.register
 def _(statistic: Reservoir, group: dist.ProcessGroup | None) -> Reservoir:
-    parts = [_gathered(_padded(tensor, name, statistic.rows), group) for name, tensor in statistic.state().items()]
+    room = torch.tensor([statistic.keys.shape[0], statistic.rows], device=statistic.keys.device)
+    dist.all_reduce(room, op=dist.ReduceOp.MAX, group=group)
+    length, rows = (int(number) for number in room)
+    state = statistic.state() | {"settings": torch.tensor([rows, statistic.seed, int(statistic.whole)])}
+    on_device = {name: tensor.to(statistic.keys.device) for name, tensor in state.items()}
+    parts = [_gathered(_padded(tensor, name, length), group) for name, tensor in on_device.items()]
     total: Reservoir | None = None
     for tensors in zip(*parts, strict=True):
-        part = Reservoir.from_state(dict(zip(statistic.state(), tensors, strict=True)))
+        part = Reservoir.from_state(dict(zip(state, tensors, strict=True)))
         total = part if total is None else total.merge(part)
     assert total is not None, "a process group has at least one rank"
     return total
 
 
 def _padded(tensor: Tensor, name: str, rows: int) -> Tensor:
-    """Bring a buffer to the full ``rows``, so that ranks that saw less can be gathered; padding has no key."""
+    """Bring a buffer to ``rows``, so that ranks that saw less can be gathered; padding has no key."""
     if name in ("settings", "cutoff") or tensor.shape[0] == rows:
         return tensor
     fill = tensor.new_full((rows - tensor.shape[0], *tensor.shape[1:]), NO_KEY if name == "keys" else 0)

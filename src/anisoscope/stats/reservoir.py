@@ -35,6 +35,40 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Selection:
+    """Which rows of a batch a reservoir of whole sequences keeps: made once, taken from every cloud of that batch.
+
+    Samples taken through one selection hold the same tokens in the same order.
+    """
+
+    rows: int
+    seed: int
+    order: Tensor
+    keys: Tensor
+    ties: Tensor
+    positions: Tensor
+    tokens: Tensor
+    sequences: Tensor
+    cutoff: Tensor
+
+    @classmethod
+    def of(cls, tokens_BT: Tensor, mask_BT: Tensor, *, rows: int, seed: int = 0) -> Selection:
+        """Choose among the sequences of a batch; one longer than ``rows`` makes room for itself."""
+        rows = max(rows, tokens_BT.shape[1])
+        place_BT = torch.arange(tokens_BT.numel(), device=tokens_BT.device).reshape(tokens_BT.shape)
+        drawn = Reservoir.of_sequences(place_BT[..., None], tokens_BT, mask=mask_BT, rows=rows, seed=seed)
+        order = drawn.values[:, 0]
+        zeros = torch.zeros_like(drawn.ties)
+        return cls(rows, seed, order, drawn.keys, zeros, drawn.positions, drawn.tokens, drawn.sequences, drawn.cutoff)
+
+    def take(self, x_BTD: Tensor) -> Reservoir:
+        """The reservoir of a cloud of this batch."""
+        values = x_BTD.detach().reshape(-1, x_BTD.shape[-1])[self.order]
+        columns = (self.keys, self.ties, self.positions, self.tokens, self.sequences, values)
+        return Reservoir(self.rows, self.seed, True, *columns, cutoff=self.cutoff)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Reservoir:
     """At most ``rows`` rows of a stream; with ``whole``, only complete sequences.
 
@@ -97,7 +131,7 @@ class Reservoir:
         sequences_BT = sequences_B[:, None].expand_as(positions_BT)
         keys_BT = sequences_BT if whole else position_keys(sequences_B, positions_BT)
         # Equal contents have equal keys; their values, which dropout may make differ, then decide the order.
-        sums_BT = torch.where(mask_BT, x_BTD.sum(-1, dtype=torch.float64), 0)
+        sums_BT = torch.where(mask_BT, x_BTD.sum(-1, dtype=torch.float64), 0.0)
         ties_BT = sums_BT.sum(1, keepdim=True).expand_as(sums_BT) if whole else sums_BT
         keys_BT = torch.where(mask_BT, keys_BT, NO_KEY)
         flat = (keys_BT, ties_BT, positions_BT, tokens_BT.long(), sequences_BT)
@@ -125,8 +159,11 @@ class Reservoir:
         return cls(rows, seed, whole, keys, *(column[order] for column in columns[1:]), cutoff=cutoff)
 
     def merge(self, other: Reservoir) -> Reservoir:
-        """The sample of both streams together: the same rows as one reservoir over the concatenation."""
-        for name in ("rows", "seed", "whole"):
+        """The sample of both streams together: the same rows as one reservoir over the concatenation.
+
+        Reservoirs of whole sequences may differ in ``rows`` (long sequences make room for themselves): the larger wins.
+        """
+        for name in ("rows", "seed", "whole") if not (self.whole and other.whole) else ("seed",):
             if getattr(self, name) != getattr(other, name):
                 raise broken(
                     f"merged reservoirs must share {name}={getattr(self, name)}",
@@ -134,7 +171,13 @@ class Reservoir:
                     "build both sides alike",
                 )
         columns = tuple(torch.cat([getattr(self, name), getattr(other, name)]) for name in _FIELDS)
-        return self._kept(self.rows, self.seed, self.whole, columns, torch.minimum(self.cutoff, other.cutoff))
+        rows = max(self.rows, other.rows)
+        return self._kept(rows, self.seed, self.whole, columns, torch.minimum(self.cutoff, other.cutoff))
+
+    def to(self, device: torch.device | str) -> Reservoir:
+        """The same sample on another device."""
+        state = {name: tensor.to(device) for name, tensor in self.state().items() if name != "settings"}
+        return Reservoir(self.rows, self.seed, self.whole, *(state[name] for name in _FIELDS), cutoff=state["cutoff"])
 
     def sample(self) -> Sample:
         """The rows kept (waits for the device)."""

@@ -1,0 +1,90 @@
+"""One forward call of the model: what it was given, and enough to make it again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    """One forward call: its token ids and mask ``(B, T)`` where they are known, and its number in the step.
+
+    A call without autograd (``trained`` false) is an evaluation in between and is not handed on.
+    """
+
+    number: int
+    tokens: Tensor | None
+    mask: Tensor | None
+    labels: Tensor | None
+    trained: bool = True
+    blocks_called: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Call:
+    """Arguments of a forward call with the random states and the autocast it began with."""
+
+    batch: Batch
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    random: Tensor
+    random_cuda: Tensor | None
+    device_type: str
+    autocast: torch.dtype | None
+
+    @classmethod
+    def now(cls, batch: Batch, args: tuple[Any, ...], kwargs: dict[str, Any], device: torch.device) -> Call:
+        """The call that is about to begin on ``device``."""
+        kind = device.type
+        on = torch.is_autocast_enabled(kind)
+        return cls(
+            batch,
+            args,
+            dict(kwargs),
+            torch.get_rng_state(),
+            torch.cuda.get_rng_state(device) if kind == "cuda" else None,
+            kind,
+            torch.get_autocast_dtype(kind) if on else None,
+        )
+
+    @contextmanager
+    def again(self, model: nn.Module) -> Iterator[None]:
+        """The state of the call restored for another pass; random states and buffers are as before afterwards."""
+        devices = [torch.cuda.current_device()] if self.random_cuda is not None else []
+        buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
+        with torch.random.fork_rng(devices=devices):
+            torch.set_rng_state(self.random)
+            if self.random_cuda is not None:
+                torch.cuda.set_rng_state(self.random_cuda)
+            try:
+                with torch.autocast(self.device_type, dtype=self.autocast, enabled=self.autocast is not None):
+                    yield
+            finally:
+                with torch.no_grad():
+                    for buffer, before in buffers:
+                        buffer.copy_(before)
+
+
+def as_batch(number: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Batch:
+    """What a call of the model says about its tokens."""
+    tokens = kwargs.get("input_ids", args[0] if args else None)
+    tokens = tokens if _is_tokens(tokens) else None
+    mask, labels = kwargs.get("attention_mask"), kwargs.get("labels")
+    fits = isinstance(mask, Tensor) and tokens is not None and mask.shape == tokens.shape
+    return Batch(
+        number,
+        tokens,
+        mask if fits else None,
+        labels if isinstance(labels, Tensor) else None,
+        trained=torch.is_grad_enabled(),
+    )
+
+
+def _is_tokens(x: Any) -> bool:
+    return isinstance(x, Tensor) and x.ndim == 2 and not x.is_floating_point() and not x.is_complex()

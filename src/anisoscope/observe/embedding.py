@@ -1,0 +1,129 @@
+"""The embedding view: rows of the table, their gradients and their real update, by type.
+
+Letters: V vocabulary, n types seen, D width.
+
+Both sides of a tied table are told apart: the input side is what comes back to the vectors looked up, the output side
+is the rest of the whole gradient. The update is read around the optimiser's step itself, through the hooks that
+``torch.optim`` offers, so that it is the real one; decoupled weight decay, which moves every row along −E whether seen
+or not, is taken out, and left in as ``update-raw``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from anisoscope.observe.statistics import Name, Statistics
+from anisoscope.stats.hashing import as_key, mix
+from anisoscope.stats.moments import Moments
+from anisoscope.stats.reservoir import Selection
+
+POINTS = ("gradients", "gradients-out", "update", "update-raw")
+_TABLE = Name("embedding", 0, "table", 0, "sum")
+_TIED = Name("embedding", 0, "table-tied", 0, "sum")
+_SEEN = Name("embedding", 0, "seen", 0, "sum")
+
+
+def table_of(embedding: nn.Module) -> Tensor:
+    """The rows of an embedding as one plain tensor; a sharded one is put together, which every rank must call."""
+    weight: Any = embedding.weight
+    gather = getattr(weight, "full_tensor", None)
+    return (gather() if gather is not None else weight).detach()
+
+
+def vocabulary_of(embedding: nn.Module) -> int:
+    """How many rows an embedding has."""
+    weight: Any = embedding.weight
+    return weight.shape[0]
+
+
+def types_seen(statistics: Statistics) -> Tensor:
+    """Ids of the types that were looked up."""
+    seen = statistics.get(_SEEN)
+    return torch.nonzero(seen)[:, 0] if isinstance(seen, Tensor) else torch.zeros(0, dtype=torch.int64)
+
+
+def by_type(statistics: Statistics, weight_VD: Tensor, *, rows: int, seed: int) -> Statistics:
+    """The tables of an observation as clouds of types, in two folds by a hash of the id; the tables themselves go."""
+    rest = {name: s for name, s in statistics.items() if name.view != "embedding"}
+    table, tied = statistics.get(_TABLE), statistics.get(_TIED)
+    if not isinstance(table, Tensor):
+        return rest
+    ids = types_seen(statistics)
+    found = clouds(ids, "activations", weight_VD[ids], rows=rows, seed=seed)
+    found |= clouds(ids, "gradients", table[ids], rows=rows, seed=seed)
+    if isinstance(tied, Tensor):
+        found |= clouds(ids, "gradients-out", (tied - table)[ids], rows=rows, seed=seed)
+    return rest | found
+
+
+def clouds(ids: Tensor, points: str, x_nD: Tensor, *, rows: int, seed: int) -> Statistics:
+    """Moments and a sample of one row a type, in two folds."""
+    side = as_key(mix(ids, seed=seed)) & 1
+    found: Statistics = {}
+    for fold in (0, 1):
+        inside = (side == fold)[:, None]
+        selection = Selection.of(ids[:, None], inside, rows=rows, seed=seed)
+        name = Name("embedding", 0, points, fold, "")
+        found[name._replace(part="rest")] = Moments.of(x_nD, mask=inside[:, 0], higher=False)
+        found[name._replace(part="kept")] = selection.take(x_nD[:, None].float())
+    return found
+
+
+class UpdateWatch:
+    """Waits for the optimiser to step on a table and reads the rows of given types before and after."""
+
+    def __init__(self, embedding: nn.Module, ids: Tensor) -> None:
+        self.note: str | None = "no optimiser step was seen after this observation: no update"
+        self.update: Tensor | None = None
+        self.raw: Tensor | None = None
+        self._embedding, self.ids = embedding, ids
+        self._before: Tensor | None = None
+        self._decay = 0.0
+        self._off: list[Callable[[], None]] = [
+            register_optimizer_step_pre_hook(self._about_to).remove,
+            register_optimizer_step_post_hook(self._done).remove,
+        ]
+
+    def stop(self) -> None:
+        """Wait no longer."""
+        while self._off:
+            self._off.pop()()
+
+    def _about_to(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        group = self._group(optimizer)
+        if group is None:
+            return
+        self._before = table_of(self._embedding)[self.ids].clone()
+        self._decay, self.note = _decoupled_decay(optimizer, group)
+
+    def _done(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        if self._before is None or self._group(optimizer) is None:
+            return
+        self.raw = (table_of(self._embedding)[self.ids].double() - self._before.double()).float()
+        self.update = (self.raw.double() + self._decay * self._before.double()).float()
+        self.stop()
+
+    def _group(self, optimizer: Any) -> dict[str, Any] | None:
+        weight = self._embedding.weight
+        for group in optimizer.param_groups:
+            if any(parameter is weight for parameter in group["params"]):
+                return group
+        return None
+
+
+def _decoupled_decay(optimizer: Any, group: dict[str, Any]) -> tuple[float, str | None]:
+    """By how much a step shrinks every row whatever its gradient, and what could not be told."""
+    decay = float(group.get("weight_decay") or 0.0)
+    if not decay:
+        return 0.0, None
+    decoupled = group.get("decoupled_weight_decay")
+    if decoupled is None:
+        if not any(kind.__name__ in ("AdamW", "Lion", "SGDW", "LAMB") for kind in type(optimizer).__mro__):
+            return 0.0, f"the weight decay of {type(optimizer).__name__} is taken as part of the gradient"
+        decoupled = True
+    return (float(group["lr"]) * decay, None) if decoupled else (0.0, None)

@@ -1,0 +1,128 @@
+"""The observations of one training, judged one after the other: what a judgement must remember of those before it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Protocol, runtime_checkable
+
+import torch
+
+from anisoscope.errors import AnisoscopeError, BrokenRuleError, broken
+from anisoscope.observe.judging import Evidences, Proxies, Request, fit_proxies, judge_observation
+from anisoscope.observe.probing import FEWEST
+from anisoscope.observe.rows import (
+    Row,
+    adjusted,
+    cloud_rows,
+    dimension_rows,
+    drift_rows,
+    evidence_rows,
+    skipped_row,
+    undetermined_row,
+)
+from anisoscope.observe.statistics import Observed, Statistics, merged, moved, require_finite
+
+
+@runtime_checkable
+class Sink(Protocol):
+    """Whoever wants the rows as they come."""
+
+    def write(self, rows: list[Row]) -> None:
+        """Take the rows of one observation."""
+
+
+class Series:
+    """Rows of one training: step 0 to compare with, early activations to anchor on, earlier proxies for drift."""
+
+    def __init__(self, request: Request, *, anchor: int | None, sink: Sink | None) -> None:
+        self.rows: list[Row] = []
+        self.error: Exception | None = None
+        self._request, self._anchor, self._sink = request, anchor, sink
+        self._tokens = 0
+        self._initial: Evidences = {}
+        self._early: Statistics = {}
+        self._anchored: Proxies = {}
+        self._first: Proxies = {}
+        self._previous: Proxies = {}
+
+    def judge(self, observed: Observed) -> None:
+        """Judge and write; whatever goes wrong becomes a row."""
+        try:
+            rows = self._judged(observed)
+        except Exception as error:
+            self.failed(observed.step, error)
+        else:
+            self._write(rows)
+
+    def failed(self, step: int, error: Exception) -> None:
+        """Record an observation that did not come about; the error is kept for whoever is strict."""
+        self.error = self.error or error
+        expected = isinstance(error, BrokenRuleError | AnisoscopeError)
+        self._write([skipped_row(step, str(error) if expected else f"{type(error).__name__}: {error}")])
+
+    def _write(self, rows: list[Row]) -> None:
+        self.rows += rows
+        if self._sink is None:
+            return
+        try:
+            self._sink.write(rows)
+        except Exception as error:  # a full disk must not stop a training; strict raises it
+            self.error = self.error or error
+            self.rows.append(skipped_row(rows[0]["step"], f"the sink failed: {type(error).__name__}: {error}"))
+
+    def forget(self) -> None:
+        """Let go of everything but the rows."""
+        for held in (self._initial, self._early, self._anchored, self._first, self._previous):
+            held.clear()
+
+    def _judged(self, observed: Observed) -> list[Row]:
+        observed = self._counted(observed)
+        sizes = observed.sequences(0), observed.sequences(1)
+        if min(sizes) < 2:
+            raise broken(
+                "each fold must hold at least 2 sequences", f"{sizes[0]} and {sizes[1]}", "observe larger batches"
+            )
+        require_finite(observed.statistics)
+        rows = cloud_rows(observed) + dimension_rows(observed, FEWEST)
+        rolling = fit_proxies(observed, self._request)
+        found = judge_observation(observed, rolling, self._request, self._initial)
+        rows += self._rows_of(found, "rolling", observed)
+        rows += drift_rows(observed, rolling, self._first, since="first")
+        rows += drift_rows(observed, rolling, self._previous, since="previous")
+        rows += [undetermined_row(observed, what, why) for what, why in observed.missing.items()]
+        self._first, self._previous = self._first or rolling, rolling
+        if observed.step == 0:
+            self._initial = found
+        return rows + self._anchored_rows(observed)
+
+    def _counted(self, observed: Observed) -> Observed:
+        """With the tokens trained on so far; steps in between that nobody counted are taken to be as large as this."""
+        between = observed.between
+        self._tokens += observed.own_tokens
+        self._tokens += observed.own_tokens * between.steps if between.tokens is None else between.tokens
+        return replace(observed, tokens=self._tokens)
+
+    def _anchored_rows(self, observed: Observed) -> list[Row]:
+        """Pool early observations; once past the anchor, freeze their proxies and judge them."""
+        if self._anchor is None:
+            return []
+        if observed.step <= self._anchor:
+            self._early = merged(self._early, _activations(observed.statistics))
+            return []
+        if self._early:
+            early = replace(observed, statistics=self._early)
+            self._anchored = fit_proxies(early, self._request)
+            self._early = {}
+        if not self._anchored:
+            return []
+        found = judge_observation(observed, self._anchored, self._request, self._initial)
+        return self._rows_of(found, "anchored", observed)
+
+    def _rows_of(self, found: Evidences, timing: str, observed: Observed) -> list[Row]:
+        return adjusted([row for case, e in found.items() for row in evidence_rows(case, e, timing, observed)])
+
+
+def _activations(statistics: Statistics) -> Statistics:
+    """All that an anchored proxy is fitted on, held on the host."""
+    fitted = {("representation", "activations"), ("weight", "inputs"), ("embedding", "activations")}
+    return moved({name: s for name, s in statistics.items() if (name.view, name.points) in fitted}, torch.device("cpu"))

@@ -1,0 +1,121 @@
+"""The ``targets`` nulls: the same step again with other labels, one extra forward and backward each.
+
+Gradients go to the tapped tensors alone, by ``torch.autograd.grad``: no ``.grad`` is touched, no hook of data
+parallelism fires. Each call starts from the random state it had the first time, so dropout is the same and only labels
+differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from anisoscope.capture.calls import Call
+from anisoscope.capture.sites import Sites, unwrapped
+from anisoscope.capture.taps import Taps
+from anisoscope.errors import AnisoscopeError
+from anisoscope.observe.gathering import IGNORED, Gathering
+
+NULLS = ("targets", "targets-uniform")
+LossFn = Callable[[Any, Tensor], Tensor]
+_HALF_SCALE = 4096.0  # keeps float16 gradients from vanishing; shares do not depend on it
+
+
+def pass_again(
+    model: nn.Module,
+    sites: Sites,
+    calls: list[Call],
+    listener: Gathering,
+    *,
+    null: str,
+    loss_fn: LossFn | None,
+    seed: int,
+) -> None:
+    """Hand the gradients under other labels to ``listener``, or raise ``AnisoscopeError`` with the reason."""
+    root = unwrapped(model)
+    if any(hasattr(parameter, "full_tensor") for parameter in root.parameters()):
+        raise AnisoscopeError("parameters are sharded (FSDP2): an extra pass outside the training step is not possible")
+    with Taps(model, sites, listener) as taps:
+        for number, call in enumerate(calls):
+            labels = _labels(call, loss_fn)
+            generator = torch.Generator().manual_seed((seed * 1_000_003 + number) % (1 << 62))
+            other = other_labels(labels, call.batch.tokens, null, _output_ids(root, sites), generator)
+            with call.again(root), torch.enable_grad():
+                loss = _loss(root, call, other, loss_fn)
+                hidden = taps.first_hidden
+                if hidden is None:
+                    raise AnisoscopeError("no tapped tensor has a gradient")
+                scale = _HALF_SCALE if call.autocast is torch.float16 else 1.0
+                try:
+                    torch.autograd.grad(loss * scale, hidden)
+                except RuntimeError as error:
+                    raise AnisoscopeError(_reason(error)) from error
+        taps.require_heard()
+
+
+def other_labels(
+    labels: Tensor, tokens: Tensor | None, null: str, output_ids: int, generator: torch.Generator
+) -> Tensor:
+    """Labels permuted among labelled positions, or drawn uniformly from the output ids.
+
+    Where labels repeat the input (a causal model shifts them inside), the first position is never asked for and stays.
+
+    >>> import torch
+    >>> ids = torch.tensor([[5, 6, 7], [8, 9, 7]])
+    >>> found = other_labels(ids, ids, "targets", 10, torch.Generator().manual_seed(0))
+    >>> found[:, 0].tolist(), sorted(found[:, 1:].flatten().tolist())
+    ([5, 8], [6, 7, 7, 9])
+    """
+    chosen = labels != IGNORED
+    if tokens is not None and tokens.shape == labels.shape and bool(((labels == tokens) | ~chosen).all()):
+        chosen = chosen.clone()
+        chosen[:, 0] = False
+    values = labels[chosen]
+    if null == "targets":
+        drawn = values[torch.randperm(len(values), generator=generator).to(values.device)]
+    else:
+        drawn = torch.randint(output_ids, (len(values),), generator=generator).to(values)
+    return labels.masked_scatter(chosen, drawn)
+
+
+def _labels(call: Call, loss_fn: LossFn | None) -> Tensor:
+    if call.batch.labels is not None:
+        return call.batch.labels
+    if loss_fn is not None and call.batch.tokens is not None:
+        return call.batch.tokens
+    raise AnisoscopeError("no labels in the call of the model and no loss_fn")
+
+
+def _loss(root: nn.Module, call: Call, labels: Tensor, loss_fn: LossFn | None) -> Tensor:
+    kwargs = dict(call.kwargs)
+    if "labels" in kwargs:
+        kwargs["labels"] = labels
+    output = root(*call.args, **kwargs)
+    if loss_fn is not None:
+        return loss_fn(output, labels)
+    loss = getattr(output, "loss", None)
+    if loss is None and isinstance(output, dict):
+        loss = output.get("loss")
+    if loss is None and isinstance(output, tuple) and output:
+        loss = output[0]
+    if not isinstance(loss, Tensor) or loss.numel() != 1:
+        raise AnisoscopeError("the model returns no loss for its labels; pass loss_fn")
+    return loss
+
+
+def _output_ids(root: nn.Module, sites: Sites) -> int:
+    for module in (sites.output, sites.embedding.module if sites.embedding else None):
+        weight = getattr(module, "weight", None)
+        if isinstance(weight, Tensor):
+            return weight.shape[0]
+    raise AnisoscopeError("how many output ids there are is not known: no output and no embedding was found")
+
+
+def _reason(error: RuntimeError) -> str:
+    said = str(error)
+    if "heckpoint" in said:
+        return "reentrant gradient checkpointing does not allow an extra pass; use use_reentrant=False"
+    return f"the extra pass failed: {said.splitlines()[0]}"

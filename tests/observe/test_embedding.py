@@ -1,0 +1,109 @@
+"""The embedding view: both sides of a tied table, the real update without decay, types in two folds."""
+
+import pytest
+import torch
+
+from anisoscope import Scope, energy_share, fit_subspace
+from anisoscope.stats.hashing import as_key, mix
+from capture.families import batch, build
+
+VIEWS = ("embedding",)
+
+
+def observed(name, optimizer_of, *, steps=1, **options):
+    """Train a little; returns the rows, and the table with its gradient before the last step and the table after."""
+    model = build(name).eval()
+    optimizer = optimizer_of(model.parameters())
+    scope = Scope(model, views=VIEWS, rank=4, resamples=19, schedule=1, strict=True, **options)
+    for step in range(steps):
+        with scope.step():
+            model(**batch(seed=step, sequences=12)).loss.backward()
+        weight = model.get_input_embeddings().weight
+        before, gradient = weight.detach().clone(), weight.grad.clone()
+        optimizer.step()
+        after = weight.detach().clone()
+        optimizer.zero_grad()
+    return scope.rows(), model, before, gradient, after
+
+
+def seen(step=0):
+    b = batch(seed=step, sequences=12)
+    return torch.unique(b["input_ids"][b["attention_mask"].bool()])
+
+
+def pooled_share(table, cloud, ids):
+    """The slow reference: proxies on the rows of one half of the types, judged on the other half, both ways."""
+    side = as_key(mix(ids)) & 1
+    inside = total = 0.0
+    for fit_on in (0, 1):
+        proxy = fit_subspace(table[ids][side == fit_on].double(), method="pca", rank=4)
+        share = energy_share(cloud[ids][side != fit_on].double(), proxy)
+        inside, total = inside + share.inside, total + share.total
+    return inside / total
+
+
+def value(rows, points, measure="energy", **key):
+    (found,) = [
+        r
+        for r in rows
+        if r["view"] == "embedding"
+        and r["points"] == points
+        and r["measure"] == measure
+        and all(r[k] == v for k, v in key.items())
+    ]
+    return found
+
+
+def test_gradient_and_update_are_those_of_the_real_table():
+    rows, _, before, gradient, after = observed("llama", lambda p: torch.optim.AdamW(p, lr=1e-2, weight_decay=5.0))
+    ids = seen()
+    assert value(rows, "gradients")["value"] == pytest.approx(pooled_share(before, gradient, ids), rel=1e-5)
+    raw = after - before
+    assert value(rows, "update-raw")["value"] == pytest.approx(pooled_share(before, raw, ids), rel=1e-5)
+    without_decay = after - before * (1 - 1e-2 * 5.0)
+    assert value(rows, "update")["value"] == pytest.approx(pooled_share(before, without_decay, ids), rel=1e-4)
+    assert value(rows, "update")["value"] != pytest.approx(value(rows, "update-raw")["value"], rel=1e-3)
+    assert value(rows, "gradients", "enrichment", null="haar")["n"] == len(ids)
+    assert {r["points"] for r in rows if r["proxy"]} == {"gradients", "update", "update-raw"}
+
+
+def test_both_sides_of_a_tied_table_are_told_apart():
+    rows, model, before, total, _ = observed("gpt2", lambda p: torch.optim.SGD(p, lr=0.1))
+    assert model.get_input_embeddings().weight is model.get_output_embeddings().weight
+    b = batch(seed=0, sequences=12)
+    hidden = before[b["input_ids"]].requires_grad_()
+    output = torch.nn.Parameter(before.clone())
+    twin = build("gpt2").eval()
+    states = twin.transformer(inputs_embeds=hidden, attention_mask=b["attention_mask"]).last_hidden_state
+    logits = states @ output.T
+    loss = torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), b["labels"][:, 1:].flatten())
+    loss.backward()
+    inward = torch.zeros_like(before).index_add(0, b["input_ids"].flatten(), hidden.grad.flatten(0, 1))
+    torch.testing.assert_close(inward + output.grad, total, rtol=1e-4, atol=1e-6)
+    ids = seen()
+    assert value(rows, "gradients")["value"] == pytest.approx(pooled_share(before, inward, ids), rel=1e-4)
+    assert value(rows, "gradients-out")["value"] == pytest.approx(pooled_share(before, output.grad, ids), rel=1e-4)
+
+
+def test_coupled_decay_is_part_of_the_gradient_and_a_step_that_never_comes_is_said():
+    rows, *_ = observed("llama", lambda p: torch.optim.SGD(p, lr=0.1, weight_decay=5.0))
+    assert value(rows, "update")["value"] == value(rows, "update-raw")["value"]
+    assert any("part of the gradient" in (r["note"] or "") for r in rows)
+    model = build("llama")
+    scope = Scope(model, views=VIEWS, rank=4, resamples=9, schedule=1, strict=True)
+    with scope.step():
+        model(**batch(sequences=12)).loss.backward()
+    rows = scope.rows()
+    assert {r["points"] for r in rows if r["proxy"]} == {"gradients"}
+    assert any("no optimiser step was seen" in (r["note"] or "") for r in rows)
+
+
+def test_optimizer_hooks_go_again():
+    from torch.optim import optimizer as module
+
+    def hooks():
+        return len(module._global_optimizer_pre_hooks) + len(module._global_optimizer_post_hooks)
+
+    before = hooks()
+    observed("llama", lambda p: torch.optim.AdamW(p), steps=3)
+    assert hooks() == before
