@@ -62,9 +62,9 @@ class Scope:
     ``"always"``; ``budget="1%"`` takes its place and spaces observations so that they cost no more than that share.
     ``targets`` adds two nulls for an extra pass each (``loss_fn(output, labels)`` where the model itself returns no
     loss); ``probe`` are held-out token ids for the dimension of every layer. ``sites`` names blocks and linear maps
-    where the structure does not tell. Under ``torch.distributed`` every rank makes a scope and takes the same steps;
-    rank 0 has the rows. ``pending`` observations may wait to be judged; ``timeout`` is how long ranks wait for one
-    another, in seconds.
+    where the structure does not tell. A training that is resumed begins at ``first_step``. Under ``torch.distributed``
+    every rank makes a scope and takes the same steps; rank 0 has the rows. ``pending`` observations may wait to be
+    judged; ``timeout`` is how long ranks wait for one another, in seconds.
     """
 
     def __init__(
@@ -72,6 +72,7 @@ class Scope:
         model: nn.Module,
         *,
         steps: int | None = None,
+        first_step: int = 0,
         rank: int = 32,
         proxies: Sequence[Method] = ("pca",),
         views: Sequence[str] | None = None,
@@ -112,7 +113,7 @@ class Scope:
         self._targets = tuple(null for null in TARGETS if null in every_null)
         self._loss_fn, self._rows, self._seed, self._strict = loss_fn, reservoir_rows, seed, strict
         self._clock = Clock()
-        self._step, self._inside, self._closed = 0, False, False
+        self._step, self._inside, self._closed = first_step, False, False
         self._between = Between()
         self._window: Statistics = {}
         self._awaiting: tuple[Observed, UpdateWatch] | None = None

@@ -5,7 +5,8 @@ Letters: D width of the residual stream, F inner width of an MLP.
 * The **blocks** are the largest list of modules of one class in the model.
 * The **first map of an MLP** is the linear map D → F (or D → 2F, where a gate is fused) that a later map F → D of the
   same block undoes, F being the largest there is; among several, the one that lives closest to its partner.
-* The **embedding** is what the model itself names, else the embedding with the most rows.
+* The **embedding** is what the model (or a model inside it) names, else the table with as many rows as some linear map
+  has outputs, which is the vocabulary, else the one with the most rows.
 """
 
 from __future__ import annotations
@@ -103,8 +104,9 @@ def find_sites(model: nn.Module, *, blocks: Sequence[str] | None = None, weights
     embedding = _embedding(model, names)
     if embedding is None:
         notes.append("no embedding: no embedding view")
-    output = _call(model, "get_output_embeddings")
-    return Sites(block_sites, weight_sites, embedding, output if isinstance(output, nn.Module) else None, tuple(notes))
+    heads = (_call(module, "get_output_embeddings") for module in (model, *names.values()))
+    output = next((head for head in heads if isinstance(head, nn.Module)), None)
+    return Sites(block_sites, weight_sites, embedding, output, tuple(notes))
 
 
 def choose_sites(model: nn.Module, sites: Sites | Sequence[str] | None) -> Sites:
@@ -198,10 +200,13 @@ def _layer_of(name: str, blocks: list[tuple[str, nn.Module]]) -> int:
 
 
 def _embedding(model: nn.Module, names: dict[str, nn.Module]) -> Site | None:
-    module = _call(model, "get_input_embeddings")
-    if not isinstance(module, nn.Module) or getattr(module, "weight", None) is None:
+    named = (_call(module, "get_input_embeddings") for module in (model, *names.values()))
+    module = next((m for m in named if isinstance(m, nn.Module) and getattr(m, "weight", None) is not None), None)
+    if module is None:
+        # Positions have a table too, maybe a larger one; the vocabulary is what some linear map goes back to.
+        outputs = {shape[1] for m in names.values() if (shape := linear_shape(m))}
         tables = [m for m in names.values() if isinstance(m, nn.Embedding)]
-        module = max(tables, key=lambda table: table.num_embeddings, default=None)
+        module = max(tables, key=lambda t: (t.num_embeddings in outputs, t.num_embeddings), default=None)
     if module is None:
         return None
     name = next((name for name, other in names.items() if other is module), "embedding")

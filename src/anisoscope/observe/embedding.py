@@ -3,7 +3,7 @@
 Letters: V vocabulary, n types seen, D width.
 
 Both sides of a tied table are told apart: the input side is what comes back to the vectors looked up, the output side
-is the rest of the whole gradient. The update is read around the optimiser's step itself, through the hooks that
+is the rest of the whole gradient. The update is read around the optimiser's step itself, through the hook that
 ``torch.optim`` offers, so that it is the real one; decoupled weight decay, which moves every row along −E whether seen
 or not, is taken out, and left in as ``update-raw``.
 """
@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from anisoscope.observe.statistics import Name, Statistics
 from anisoscope.stats.hashing import as_key, mix
@@ -75,38 +75,35 @@ def clouds(ids: Tensor, points: str, x_nD: Tensor, *, rows: int, seed: int) -> S
 
 
 class UpdateWatch:
-    """Waits for the optimiser to step on a table and reads the rows of given types before and after."""
+    """Keeps the rows of given types until the optimiser has stepped on their table, then knows how they moved.
+
+    It may begin while the optimiser is already at work (a closure that runs the backward pass inside its step).
+    """
 
     def __init__(self, embedding: nn.Module, ids: Tensor) -> None:
         self.note: str | None = "no optimiser step was seen after this observation: no update"
         self.update: Tensor | None = None
         self.raw: Tensor | None = None
-        self._embedding, self.ids = embedding, ids
-        self._before: Tensor | None = None
-        self._decay = 0.0
-        self._off: list[Callable[[], None]] = [
-            register_optimizer_step_pre_hook(self._about_to).remove,
-            register_optimizer_step_post_hook(self._done).remove,
-        ]
+        self.ids = ids
+        self._embedding = embedding
+        self._before = table_of(embedding)[ids].clone()
+        self._off: Callable[[], None] | None = register_optimizer_step_post_hook(self._stepped).remove
 
     def stop(self) -> None:
         """Wait no longer."""
-        while self._off:
-            self._off.pop()()
+        if self._off is not None:
+            self._off()
+            self._off = None
 
-    def _about_to(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+    def _stepped(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         group = self._group(optimizer)
         if group is None:
             return
-        self._before = table_of(self._embedding)[self.ids].clone()
-        self._decay, self.note = _decoupled_decay(optimizer, group)
-
-    def _done(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        if self._before is None or self._group(optimizer) is None:
-            return
-        self.raw = (table_of(self._embedding)[self.ids].double() - self._before.double()).float()
-        self.update = (self.raw.double() + self._decay * self._before.double()).float()
         self.stop()
+        before = self._before.double()
+        moved = table_of(self._embedding)[self.ids].double() - before
+        decay, self.note = _decoupled_decay(optimizer, group)
+        self.raw, self.update = moved.float(), (moved + decay * before).float()
 
     def _group(self, optimizer: Any) -> dict[str, Any] | None:
         weight = self._embedding.weight
