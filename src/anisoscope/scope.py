@@ -27,11 +27,11 @@ from anisoscope.observe.judging import Request
 from anisoscope.observe.probing import Probe, ProbeInput
 from anisoscope.observe.rows import Row
 from anisoscope.observe.series import Series, Sink
-from anisoscope.observe.statistics import Between, Observed, Statistics, finite, kept_if, merged, together, tokens_of
+from anisoscope.observe.statistics import Between, Observed, Statistics, together, tokens_of
 from anisoscope.observe.targets import NULLS as TARGETS
 from anisoscope.observe.targets import LossFn, pass_again
 from anisoscope.observe.timing import Clock
-from anisoscope.observe.worker import Worker
+from anisoscope.observe.worker import Crew, Worker
 from anisoscope.stats.reduce import Company
 
 VIEWS = ("representation", "weight", "embedding")
@@ -106,7 +106,8 @@ class Scope:
         anchor = anchor if anchor is not None else (None if steps is None else int(EARLY * steps))
         every_null = (*nulls, *(TARGETS if targets else ()))
         request = Request(tuple(proxies), rank, tuple(clouds), every_null, resamples, seed)
-        self._series = Series(request, anchor=anchor, sink=sink)
+        self._crew = Crew()
+        self._series = Series(request, anchor=anchor, sink=sink, each=self._crew.each)
         self._worker = Worker(self._series.judge, pending=pending)
         self._company = Company(timeout)
         self._probe = None if probe is None else Probe(probe, seed=seed)
@@ -115,7 +116,7 @@ class Scope:
         self._clock = Clock()
         self._step, self._inside, self._closed = first_step, False, False
         self._between = Between()
-        self._window: Statistics = {}
+        self._window: Gathering | None = None  # what "always" has gathered since the last judgement
         self._awaiting: tuple[Observed, UpdateWatch] | None = None
         self._tokens_seen = 0
 
@@ -133,7 +134,7 @@ class Scope:
         self._settle()
         self._raise_if_strict()
         self._inside = True
-        watched, left = self._schedule.watched(self._step), False
+        watched = self._schedule.watched(self._step)
         self._clock.begin(watched, self._worker.busy)
         try:
             if not watched:
@@ -142,7 +143,6 @@ class Scope:
                 with ExitStack() as stack:
                     taps = self._attached(stack)
                     yield
-                left = True
                 try:
                     self._finish(taps)
                 except Exception as error:
@@ -152,8 +152,6 @@ class Scope:
             if not watched or (self._schedule.always and not self._schedule.judged(self._step)):
                 self._between = _later(self._between, tokens, watched)
         finally:
-            if watched and not left:
-                self._window = {}
             self._inside = False
             self._step += 1
 
@@ -176,11 +174,12 @@ class Scope:
         dropped = self._worker.drain(timeout)
         self._closed = True
         self._worker.stop()
+        self._crew.dismiss()
         if dropped:
             warnings.warn(f"not judged within {timeout:g} s: the observations of steps {dropped}", stacklevel=2)
         else:
             self._series.forget()
-        self._model, self._window, self._probe = nn.Identity(), {}, None
+        self._model, self._window, self._probe = nn.Identity(), None, None
         self.sites = replace(self.sites, blocks=(), weights=(), embedding=None, output=None)
         self._raise_if_strict()
         return dropped
@@ -200,18 +199,20 @@ class Scope:
         judged = self._schedule.judged(self._step)
         views = self.views if judged else tuple(view for view in self.views if view != "embedding")
         embedding = self.sites.embedding if "embedding" in views else None
-        listener = Gathering(
+        always = self._schedule.always
+        listener = self._window or Gathering(views, seed=self._seed, guard=always)
+        self._window = listener if always else None
+        listener.next_step(
             views,
             rows=self._rows if self._schedule.samples(self._step) else 0,
-            seed=self._seed,
             vocabulary=0 if embedding is None else vocabulary_of(embedding.module),
-            most_tokens=ALWAYS_TOKENS if self._schedule.always and not judged else 0,
+            most_tokens=ALWAYS_TOKENS if always and not judged else 0,
         )
         sites = replace(self.sites, weights=self.sites.weights if "weight" in views else (), embedding=embedding)
         if self._whole_compiled:
             stack.enter_context(eagerly())
         layers = self._schedule.turn(self._step, range(len(self.sites.blocks) + 1))
-        remember = bool(self._targets) and judged and not self._schedule.always
+        remember = bool(self._targets) and not always
         return stack.enter_context(Taps(self._model, sites, listener, layers=layers, remember=remember))
 
     def _finish(self, taps: Taps) -> None:
@@ -223,19 +224,13 @@ class Scope:
             self._require_in_place()
             taps.require_heard()
         except Exception as trouble:
-            if self._company.alone:
-                self._window = {}
+            if self._company.alone or not self._schedule.judged(self._step):
                 raise
             error = str(trouble)
-        if self._schedule.always:
-            self._window = merged(self._window, kept_if(listener.statistics, finite(listener.statistics)))
-            if not self._schedule.judged(self._step):
-                if error is not None:
-                    raise AnisoscopeError(error)
-                return
-        else:
-            self._window = listener.statistics
-        statistics, self._window = self._window, {}
+        if not self._schedule.judged(self._step):
+            return
+        self._window = None
+        statistics = listener.statistics
         self._agree(error, statistics)
         self._observe(taps, together(statistics, self._company))
 
@@ -299,8 +294,8 @@ class Scope:
         statistics, missing = observed.statistics, dict(observed.missing)
         options = {"rows": self._rows, "seed": self._seed}
         if watch.update is not None and watch.raw is not None:
-            statistics = statistics | clouds(watch.ids, "update", watch.update, **options)
-            statistics = statistics | clouds(watch.ids, "update-raw", watch.raw, **options)
+            moved = {"update": watch.update, "update-raw": watch.raw}
+            statistics = statistics | clouds(watch.ids, moved, **options)
         if watch.note is not None:
             missing["update"] = watch.note
         self._hand_over(replace(observed, statistics=statistics, missing=missing))

@@ -23,6 +23,7 @@ class Batch:
     mask: Tensor | None
     labels: Tensor | None
     trained: bool = True
+    sixteen_bit: bool = False  # computed under autocast: what passes is no finer than that, whatever its dtype
     blocks_called: int = 0
 
 
@@ -83,6 +84,7 @@ def as_batch(number: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Batc
         mask if fits else None,
         labels if isinstance(labels, Tensor) else None,
         trained=torch.is_grad_enabled(),
+        sixteen_bit=tokens is not None and torch.is_autocast_enabled(tokens.device.type),
     )
 
 

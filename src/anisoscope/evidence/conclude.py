@@ -28,6 +28,7 @@ def conclude(
     resamples: int,
     seed: int,
     isotropy: bool = True,
+    p_paper: bool = True,
 ) -> Evidence:
     """Pool folds as ``(num₁ + num₂)/(den₁ + den₂)``, each null draw with the same random numbers in every fold."""
     inside, outside = sum(f.share.inside for f in folds), sum(f.share.outside for f in folds)
@@ -56,16 +57,17 @@ def conclude(
     enrichment: dict[str, Estimate] = {}
     means: dict[str, float] = {}
     p: dict[str, float] = {}
-    p_paper = None
+    paper = None
     for null in nulls:
-        found = _against(null, folds, units, initial, base, lost_odds, observed, resamples, seed)
+        draws = 0 if null == "normal" and not p_paper else resamples
+        found = _against(null, folds, units, initial, base, lost_odds, observed, draws, seed)
         means[null] = found.mean
         enrichment[null] = _odds_ratio(observed, found, base)
         if null == "normal":
-            p_paper = found.p
+            paper = found.p
         elif found.p is not None:
             p[null] = found.p
-    result = replace(base, enrichment=enrichment, mean=means, p=p, p_paper=p_paper)
+    result = replace(base, enrichment=enrichment, mean=means, p=p, p_paper=paper)
     return _with_isotropy(result, folds, resamples, seed) if isotropy else result
 
 
@@ -101,6 +103,8 @@ def _against(
             mean, draws = chance, [haar_draws(f.second[None], base.rank, resamples, seed) for f in folds]
         else:
             mean = (1 - base.energy) * base.rank / (base.width - base.rank)
+            if not resamples:
+                return _Null(mean, math.log(chance / (1 - chance)), None, error, count)
             draws = [normal_draws(f.second[None], f.subspace.basis[None], resamples, seed) for f in folds]
         # Over `normal` the plain ratio is defined, and it is the odds ratio over `haar`.
         return _Null(mean, math.log(chance / (1 - chance)), _p(observed, draws), error, count)

@@ -15,6 +15,7 @@ from anisoscope.evidence.tables import stream
 from anisoscope.evidence.units import AdditiveUnits, BilinearUnits, Units, totals
 
 FEWEST_UNITS = 4
+_MANY_UNITS, _FEWER_DRAWS = 4096, 199  # dealing thousands of types anew a thousand times takes longer than all else
 
 
 def log_odds(inside: Tensor, outside: Tensor) -> Tensor:
@@ -54,6 +55,8 @@ def swap_p(first: Sequence[Units], second: Sequence[Units], draws: int, seed: in
     side's total is scaled to 1 before, so that a larger gradient does not weigh more.
     """
     generator = stream(seed, "swaps")
+    if sum(len(units.ids) for side in (first, second) for units in side) > _MANY_UNITS:
+        draws = min(draws, _FEWER_DRAWS)
     whole = [totals(side) for side in (first, second)]
     scales = (1 / float(whole[0].inside + whole[0].outside), 1 / float(whole[1].inside + whole[1].outside))
     sides = []

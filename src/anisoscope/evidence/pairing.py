@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from anisoscope.errors import broken
+from anisoscope.evidence.all_pairs import AllPairs, few_enough
 from anisoscope.evidence.tables import permutations
 from anisoscope.geometry.subspace import Subspace
 from anisoscope.stats.moments import Moments
@@ -74,6 +75,8 @@ def sequence_null(
     basis = basis_DK.to(x)
     inside, outside = x @ basis, x - (x @ basis) @ basis.T
     n = x.shape[0]
+    if few_enough(n, d.shape[2], sum(basis.shape)):
+        return _by_pairs(torch.cat([inside, outside], 2), basis.shape[1], d, strata_nT, draws, seed)
     drawn = None
     if draws or strata_nT is not None:
         pi_Rn = permutations(n, max(draws, PERMUTATIONS if strata_nT is not None else 0), seed)
@@ -87,6 +90,27 @@ def sequence_null(
     # The mean is over all permutations; p uses as many as were asked for, as every fold does.
     asked = (drawn[0][:draws], drawn[1][:draws]) if draws else None
     return PairingNull(float(drawn[0].mean()), float(drawn[1].mean()), lost, asked)
+
+
+def _by_pairs(x_nTC: Tensor, rank: int, d_nTE: Tensor, strata_nT: Tensor | None, draws: int, seed: int) -> PairingNull:
+    n, length, _ = d_nTE.shape
+    every = torch.arange(n, device=d_nTE.device)
+
+    def met(s: int) -> Tensor:
+        if strata_nT is None:
+            return d_nTE
+        return _met_deltas(d_nTE, every, *_partners(strata_nT, torch.full_like(every, s), every, length))
+
+    pairs = AllPairs.of(x_nTC, rank, met)
+    if strata_nT is None:
+        (inside, outside), lost = pairs.mean()
+        drawn = pairs.drawn(permutations(n, draws, seed).to(d_nTE.device)) if draws else None
+        return PairingNull(float(inside), float(outside), lost, drawn)
+    pi_Rn = permutations(n, max(draws, PERMUTATIONS), seed).to(d_nTE.device)
+    inside_R, outside_R = pairs.drawn(pi_Rn)
+    lost = pairs.left_out_by_closing(pi_Rn[:_JACKKNIFE_PERMUTATIONS]) if n > 2 else None
+    asked = (inside_R[:draws], outside_R[:draws]) if draws else None
+    return PairingNull(float(inside_R.mean()), float(outside_R.mean()), lost, asked)
 
 
 def token_null(

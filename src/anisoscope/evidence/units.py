@@ -9,7 +9,7 @@ In the representation and embedding views energies add up over units. In the wei
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any
 
@@ -73,6 +73,7 @@ class BilinearUnits:
     deltas: Tensor
     basis: Tensor
     place: Tensor  # which unit each sequence belongs to
+    _own: list[Energies] = field(default_factory=list)  # the Gram matrices, once they are known
 
     @property
     def total(self) -> Energies:
@@ -91,7 +92,7 @@ class BilinearUnits:
 
     def mixed(self, other: Any, chosen_Rn: Tensor, scales: tuple[float, float]) -> tuple[Tensor, Tensor]:
         """Energies of sums of ``G_s`` taken from both sides, each side's energies times its scale."""
-        own, theirs, cross = self._grams(), _grams(other, other), _grams(self, other)
+        own, theirs, cross = self._grams(), other._grams(), _grams(self, other)
         a, b = (scale**0.5 for scale in scales)
 
         def energy(x: Tensor, y: Tensor, xy: Tensor) -> Tensor:
@@ -101,7 +102,9 @@ class BilinearUnits:
         return energy(own.inside, theirs.inside, cross.inside), energy(own.outside, theirs.outside, cross.outside)
 
     def _grams(self) -> Energies:
-        return _grams(self, self)
+        if not self._own:
+            self._own.append(_grams(self, self))
+        return self._own[0]
 
 
 def _grams(a: BilinearUnits, b: BilinearUnits) -> Energies:

@@ -42,11 +42,7 @@ def top_share(x: Measurable, power: float = 2, centre: bool = True) -> Estimate:
     if not power > 0:
         raise broken("power must be positive", power, "use 1 or 2")
     moments = _moments(x, double=True)
-    strengths = _spectrum(moments, centre) ** (power / 2)
-    n, total = _n(moments), float(strengths.sum())
-    if total == 0:
-        return Estimate(value=math.nan, n=n, note=NO_SPREAD if centre else "all rows are zero")
-    return Estimate(value=float(strengths[-1]) / total, n=n, floor=noise_top_share(n, moments.width, power))
+    return _top_share(moments, _spectrum(moments, centre), power, centre)
 
 
 def effective_rank(x: Measurable, power: float = 1, centre: bool = True) -> Estimate:
@@ -60,13 +56,16 @@ def effective_rank(x: Measurable, power: float = 1, centre: bool = True) -> Esti
     if not power > 0:
         raise broken("power must be positive", power, "use 1 or 2")
     moments = _moments(x, double=True)
-    strengths = _spectrum(moments, centre) ** (power / 2)
-    n, total = _n(moments), strengths.sum()
-    if float(total) == 0:
-        return Estimate(value=math.nan, n=n, note=NO_SPREAD if centre else "all rows are zero")
-    shares = strengths / total
-    entropy = -torch.special.xlogy(shares, shares).sum()
-    return Estimate(value=float(entropy.exp()), n=n, floor=noise_effective_rank(n, moments.width, power))
+    return _effective_rank(moments, _spectrum(moments, centre), power, centre)
+
+
+def spectral_measures(moments: Moments) -> dict[str, Estimate]:
+    """``top_share`` and ``effective_rank`` as they are by default, from one spectrum."""
+    squares = _spectrum(moments, True)
+    return {
+        "top_share": _top_share(moments, squares, 2, True),
+        "effective_rank": _effective_rank(moments, squares, 1, True),
+    }
 
 
 def participation_ratio(x: Measurable, corrected: bool = False) -> Estimate:
@@ -161,6 +160,18 @@ def average_cosine(x: Cloud | Directions) -> CosineEstimate:
     variance = (n - 1) / n * 4 * max(spread_of_projection, 0.0) / ((n - 1) * (n - 2)) ** 2
     half = 1.959964 * math.sqrt(variance)
     return CosineEstimate(value=value, low=value - half, high=value + half, n=n, zero_rows=zeros, floor=0.0)
+
+
+def plain_average_cosine(x_ND: Tensor) -> Estimate:
+    """The value of ``average_cosine`` alone, in one pass over the rows; without the interval over rows."""
+    total, count = torch.zeros(x_ND.shape[1], dtype=torch.float64, device=x_ND.device), 0
+    for part in x_ND.split(8192):
+        norms = torch.linalg.vector_norm(part.float(), dim=1, keepdim=True)
+        total += torch.where(norms > 0, part.float() / norms, 0).sum(0, dtype=torch.float64)
+        count += int((norms > 0).sum())
+    if count < 2:
+        return Estimate(value=math.nan, n=count, note="fewer than 2 rows have a direction")
+    return Estimate(value=(float(total @ total) - count) / (count * (count - 1)), n=count)
 
 
 def partition_ratio(x: Cloud) -> Estimate:
@@ -262,6 +273,24 @@ def _n(moments: Moments) -> int:
 def _spectrum(moments: Moments, centre: bool) -> Tensor:
     """Squared singular values, ascending; rounding below zero is zero."""
     return torch.linalg.eigvalsh(moments.scatter if centre else moments.second).clamp_min(0)
+
+
+def _top_share(moments: Moments, squares: Tensor, power: float, centre: bool) -> Estimate:
+    strengths = squares ** (power / 2)
+    n, total = _n(moments), float(strengths.sum())
+    if total == 0:
+        return Estimate(value=math.nan, n=n, note=NO_SPREAD if centre else "all rows are zero")
+    return Estimate(value=float(strengths[-1]) / total, n=n, floor=noise_top_share(n, moments.width, power))
+
+
+def _effective_rank(moments: Moments, squares: Tensor, power: float, centre: bool) -> Estimate:
+    strengths = squares ** (power / 2)
+    n, total = _n(moments), strengths.sum()
+    if float(total) == 0:
+        return Estimate(value=math.nan, n=n, note=NO_SPREAD if centre else "all rows are zero")
+    shares = strengths / total
+    entropy = -torch.special.xlogy(shares, shares).sum()
+    return Estimate(value=float(entropy.exp()), n=n, floor=noise_effective_rank(n, moments.width, power))
 
 
 def _traces(moments: Moments, corrected: bool) -> tuple[Tensor, Tensor]:

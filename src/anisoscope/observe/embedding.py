@@ -19,8 +19,8 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from anisoscope.observe.statistics import Name, Statistics
 from anisoscope.stats.hashing import as_key, mix
-from anisoscope.stats.moments import Moments
 from anisoscope.stats.reservoir import Selection
+from anisoscope.stats.running import Running
 
 POINTS = ("gradients", "gradients-out", "update", "update-raw")
 _TABLE = Name("embedding", 0, "table", 0, "sum")
@@ -54,23 +54,25 @@ def by_type(statistics: Statistics, weight_VD: Tensor, *, rows: int, seed: int) 
     if not isinstance(table, Tensor):
         return rest
     ids = types_seen(statistics)
-    found = clouds(ids, "activations", weight_VD[ids], rows=rows, seed=seed)
-    found |= clouds(ids, "gradients", table[ids], rows=rows, seed=seed)
+    points = {"activations": weight_VD[ids], "gradients": table[ids]}
     if isinstance(tied, Tensor):
-        found |= clouds(ids, "gradients-out", (tied - table)[ids], rows=rows, seed=seed)
-    return rest | found
+        points["gradients-out"] = tied[ids] - points["gradients"]
+    return rest | clouds(ids, points, rows=rows, seed=seed)
 
 
-def clouds(ids: Tensor, points: str, x_nD: Tensor, *, rows: int, seed: int) -> Statistics:
+def clouds(ids: Tensor, points: dict[str, Tensor], *, rows: int, seed: int) -> Statistics:
     """Moments and a sample of one row a type, in two folds."""
     side = as_key(mix(ids, seed=seed)) & 1
+    members = torch.stack([side == 0, side == 1])
+    every = torch.ones_like(ids, dtype=torch.bool)[:, None]
+    kept = [Selection.of(ids[:, None], inside[:, None], rows=rows, seed=seed) for inside in members]
     found: Statistics = {}
-    for fold in (0, 1):
-        inside = (side == fold)[:, None]
-        selection = Selection.of(ids[:, None], inside, rows=rows, seed=seed)
-        name = Name("embedding", 0, points, fold, "")
-        found[name._replace(part="rest")] = Moments.of(x_nD, mask=inside[:, 0], higher=False)
-        found[name._replace(part="kept")] = selection.take(x_nD[:, None].float())
+    for name, x_nD in points.items():
+        running = Running.start(x_nD[:, None], every, parts=2)
+        running.add(x_nD[:, None], every, members)
+        for fold, (moments, selection) in enumerate(zip(running.moments(), kept, strict=True)):
+            found[Name("embedding", 0, name, fold, "rest")] = moments
+            found[Name("embedding", 0, name, fold, "kept")] = selection.take(x_nD[:, None].float())
     return found
 
 

@@ -5,7 +5,7 @@ Letters: B sequences, T positions, D width, F outputs of a linear map, V vocabul
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -15,8 +15,8 @@ from anisoscope.capture.taps import Listener
 from anisoscope.observe.statistics import Name, Statistics, merged
 from anisoscope.stats.counts import TokenCounts
 from anisoscope.stats.hashing import as_key, mix, sequence_keys
-from anisoscope.stats.moments import Moments
 from anisoscope.stats.reservoir import Selection
+from anisoscope.stats.running import Running
 
 SKETCH = 32
 IGNORED = -100
@@ -27,20 +27,22 @@ class Context:
     """What all clouds of one forward call share: who is in which fold, and which sequences are kept."""
 
     stride: int  # every stride-th sequence is absorbed
-    folds: tuple[Tensor, Tensor]  # masks (B, T)
-    rest: tuple[Tensor, Tensor]  # the same without first positions
-    first: Tensor  # (B,)
-    first_in: tuple[Tensor, Tensor]  # (B,)
+    mask: Tensor  # (B, T)
+    rest: Tensor  # (B, T), without first positions
+    first: Tensor  # (B,) where each sequence begins
+    nonempty: Tensor  # (B, 1)
+    members: Tensor  # (2, B), the sequences of each fold
     labelled: Tensor  # (B, T)
     kept: tuple[Selection, Selection] | None
 
 
 @dataclass(slots=True, eq=False)
 class Gathering(Listener):
-    """Statistics in the making.
+    """Statistics in the making, over one step or a window of steps.
 
     ``rows`` is the room of a sample (0: none is kept), ``vocabulary`` the size of the embedding (0: not watched),
-    ``most_tokens`` how many tokens of a forward call are absorbed at most (whole sequences; 0: all).
+    ``most_tokens`` how many tokens of a forward call are absorbed at most (whole sequences; 0: all). In a window
+    (``guard``) batches that overflow add nothing; in a single step they show.
     """
 
     views: tuple[str, ...]
@@ -48,9 +50,24 @@ class Gathering(Listener):
     seed: int = 0
     vocabulary: int = 0
     most_tokens: int = 0
-    statistics: Statistics = field(default_factory=dict)
+    guard: bool = False
+    _sums: Statistics = field(default_factory=dict)
+    _running: dict[Name, Running] = field(default_factory=dict)
     _contexts: dict[int, Context] = field(default_factory=dict)
     _sketches: dict[int, Tensor] = field(default_factory=dict)
+
+    def next_step(self, views: tuple[str, ...], *, rows: int, vocabulary: int, most_tokens: int) -> None:
+        """Go on with another step of the window."""
+        self.views, self.rows, self.vocabulary, self.most_tokens = views, rows, vocabulary, most_tokens
+        self._contexts = {}
+
+    @property
+    def statistics(self) -> Statistics:
+        """What has been gathered so far."""
+        found = dict(self._sums)
+        for name, running in self._running.items():
+            found |= {name._replace(fold=fold): moments for fold, moments in enumerate(running.moments())}
+        return found
 
     def activation(self, layer: int, x_BTD: Tensor, batch: Batch) -> None:
         """Absorb activations."""
@@ -72,13 +89,16 @@ class Gathering(Listener):
             return
         context = self._absorb("weight", layer, "inputs", x_BTD, batch)
         x_BTD, delta_BTF = x_BTD[:: context.stride], delta_BTF[:: context.stride]
-        for fold, mask_BT in enumerate(context.folds):
-            product = _product(torch.where(mask_BT[..., None], delta_BTF, 0), x_BTD)
+        for fold, mask_BT in enumerate(context.mask & context.members[..., None]):
+            product = _product(torch.where(mask_BT[..., None], delta_BTF, 0), x_BTD, batch.sixteen_bit)
+            if self.guard:
+                product = torch.where(torch.isfinite(product.sum()), product, 0.0)
             self._add({Name("weight", layer, "gradients", fold, "sum"): product})
-            if context.kept is not None:
-                sketched = delta_BTF.float() @ self._sketch(delta_BTF)
-                marked = torch.cat([sketched, context.labelled[..., None].to(sketched.dtype)], -1)
-                self._add({Name("weight", layer, "deltas", fold, "kept"): context.kept[fold].take(marked)})
+        if context.kept is not None:
+            sketched = (delta_BTF @ self._sketch(delta_BTF).to(delta_BTF.dtype)).float()
+            marked = torch.cat([sketched, context.labelled[..., None].to(sketched.dtype)], -1)
+            for fold, selection in enumerate(context.kept):
+                self._add({Name("weight", layer, "deltas", fold, "kept"): selection.take(marked)})
 
     def looked_up(self, tokens: Tensor, gradient: Tensor, batch: Batch) -> None:
         """Add up the gradient of the embedding's input side, type by type."""
@@ -98,20 +118,26 @@ class Gathering(Listener):
     def _absorb(self, view: str, layer: int, points: str, x_BTD: Tensor, batch: Batch) -> Context:
         context = self._context(x_BTD, batch)
         x_BTD = x_BTD[:: context.stride]
-        first_BD = x_BTD[torch.arange(x_BTD.shape[0], device=x_BTD.device), context.first]
-        for fold in (0, 1):
-            name = Name(view, layer, points, fold, "")
-            part: Statistics = {
-                name._replace(part="rest"): Moments.of(x_BTD, mask=context.rest[fold], higher=False),
-                name._replace(part="first"): Moments.of(first_BD, mask=context.first_in[fold], higher=False),
-            }
-            if context.kept is not None:
-                part[name._replace(part="kept")] = context.kept[fold].take(x_BTD)
-            self._add(part)
+        first_B1D = x_BTD[torch.arange(x_BTD.shape[0], device=x_BTD.device), context.first][:, None]
+        name = Name(view, layer, points, -1, "rest")
+        short = batch.sixteen_bit
+        self._run(name, x_BTD, context.rest, context.members, short)
+        self._run(name._replace(part="first"), first_B1D, context.nonempty, context.members, short)
+        if context.kept is not None:
+            for fold, selection in enumerate(context.kept):
+                kept = selection.take(x_BTD)
+                if short and x_BTD.is_cuda:  # half the memory, and no coarser than it was computed
+                    kept = replace(kept, values=kept.values.bfloat16())
+                self._add({name._replace(fold=fold, part="kept"): kept})
         return context
 
+    def _run(self, name: Name, x_BTD: Tensor, mask_BT: Tensor, members: Tensor, short: bool) -> None:
+        if name not in self._running:
+            self._running[name] = Running.start(x_BTD, mask_BT, parts=2, sixteen_bit=short)
+        self._running[name].add(x_BTD, mask_BT, members, fixed=self.guard)
+
     def _add(self, part: Statistics) -> None:
-        self.statistics = merged(self.statistics, part)
+        self._sums = merged(self._sums, part)
 
     def _context(self, x_BTD: Tensor, batch: Batch) -> Context:
         if batch.number not in self._contexts:
@@ -130,23 +156,25 @@ class Gathering(Listener):
         tokens, mask = tokens[::stride], mask[::stride]
         keys = sequence_keys(tokens, mask, seed=self.seed)
         side_B = as_key(mix(keys, seed=self.seed)) & 1
-        folds = (mask & (side_B == 0)[:, None], mask & (side_B == 1)[:, None])
+        members = torch.stack([side_B == 0, side_B == 1])
         first_B = mask.int().argmax(1)
         later = torch.arange(mask.shape[1], device=mask.device)[None] != first_B[:, None]
-        any_B = mask.any(1)
         labels = batch.labels[::stride] if batch.labels is not None and batch.labels.shape == shape else None
         kept = None
         if self.rows:
-            first, second = (Selection.of(tokens, fold, rows=self.rows, seed=self.seed) for fold in folds)
+            first, second = (
+                Selection.of(tokens, fold, rows=self.rows, seed=self.seed) for fold in mask & members[..., None]
+            )
             kept = first, second
             for fold, selection in enumerate(kept):
                 self._add({Name("tokens", 0, "all", fold, "kept"): selection.take(tokens[..., None])})
         return Context(
             stride,
-            folds,
-            (folds[0] & later, folds[1] & later),
+            mask,
+            mask & later,
             first_B,
-            (any_B & (side_B == 0), any_B & (side_B == 1)),
+            mask.any(1, keepdim=True),
+            members,
             torch.ones_like(mask) if labels is None else labels != IGNORED,
             kept,
         )
@@ -159,11 +187,13 @@ class Gathering(Listener):
         return self._sketches[width]
 
 
-def _product(delta_BTF: Tensor, x_BTD: Tensor) -> Tensor:
-    """``δᵀx`` over all positions, added up in float64 by micro-batch; 16-bit products are exact in float32."""
+def _product(delta_BTF: Tensor, x_BTD: Tensor, sixteen_bit: bool) -> Tensor:
+    """``δᵀx`` over all positions of a micro-batch.
+
+    On a GPU under autocast it is the product that the model itself makes: of 16-bit numbers, added up in float32.
+    """
     delta, x = delta_BTF.flatten(0, 1), x_BTD.flatten(0, 1)
-    if delta.dtype == torch.float64 or x.dtype == torch.float64:
-        return delta.double().T @ x.double()
-    if delta.is_cuda and delta.dtype == x.dtype and delta.dtype in (torch.bfloat16, torch.float16):
-        return torch.mm(delta.T, x, out_dtype=torch.float32).double()
-    return (delta.float().T @ x.float()).double()
+    if delta.is_cuda and delta.dtype in (torch.bfloat16, torch.float16) and (sixteen_bit or x.dtype == delta.dtype):
+        return torch.mm(delta.T, x.to(delta.dtype), out_dtype=torch.float32)
+    work = torch.promote_types(torch.promote_types(delta.dtype, x.dtype), torch.float32)
+    return (delta.to(work).T @ x.to(work)).double()

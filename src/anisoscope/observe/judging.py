@@ -5,8 +5,9 @@ Letters: n sequences, T positions, D width.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -45,8 +46,14 @@ class Case:
     points: str
 
 
+Each = Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]
 Proxies = dict[Place, tuple[Subspace, Subspace]]
 Evidences = dict[Case, Evidence]
+
+
+def each_in_turn(act: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+    """One after the other; whoever has cores to spare may do it otherwise."""
+    return [act(item) for item in items]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,42 +68,51 @@ class Request:
     seed: int
 
 
-def fit_proxies(observed: Observed, request: Request) -> Proxies:
+def fit_proxies(observed: Observed, request: Request, each: Each = each_in_turn) -> Proxies:
     """One proxy a view, layer, selection of tokens, method and fold, from the activations of that fold."""
-    generator = torch.Generator().manual_seed(request.seed)
-    fitted: Proxies = {}
-    for view, points in FIT_ON.items():
-        for layer in observed.layers(view, points):
-            folds = [observed.cloud(view, layer, points, fold) for fold in (0, 1)]
-            for cloud in request.clouds if view == "representation" else ("all",):
-                for method in request.proxies:
-                    first, second = (_fitted(c, cloud, method, request.rank, generator) for c in folds)
-                    fitted[Place(view, layer, cloud, method)] = first, second
-    return fitted
+    places = [
+        Place(view, layer, cloud, method)
+        for view, points in FIT_ON.items()
+        for layer in observed.layers(view, points)
+        for cloud in (request.clouds if view == "representation" else ("all",))
+        for method in request.proxies
+    ]
+
+    def fit(place: Place) -> tuple[Subspace, Subspace]:
+        generator = torch.Generator().manual_seed(request.seed)
+        first, second = (observed.cloud(place.view, place.layer, FIT_ON[place.view], fold) for fold in (0, 1))
+        a, b = (_fitted(c, place.cloud, place.proxy, request.rank, generator) for c in (first, second))
+        return a, b
+
+    return dict(zip(places, each(fit, places), strict=True))
 
 
 def judge_observation(
-    observed: Observed, proxies: Proxies, request: Request, initial: Mapping[Case, Evidence]
+    observed: Observed,
+    proxies: Proxies,
+    request: Request,
+    initial: Mapping[Case, Evidence],
+    each: Each = each_in_turn,
 ) -> Evidences:
     """Judge every proxy on the fold it was not fitted on."""
-    found: Evidences = {}
-    for place, pair in proxies.items():
-        if place.layer not in observed.layers(place.view, FIT_ON[place.view]):
-            continue
-        if place.view == "weight":
-            case = Case(place, "gradients")
-            asked = _asked(request, observed, initial.get(case), ("pairing",))
-            found[case] = _judge_weight(observed, place, pair, asked, initial.get(case), request)
-            continue
-        every = ("gradients",) if place.view == "representation" else embedding.POINTS
-        for points in every:
-            if place.layer in observed.layers(place.view, points):
-                case = Case(place, points)
-                asked = _asked(request, observed, initial.get(case), ())
-                if points != "gradients":  # other labels were not tried on the output side, nor stepped upon
-                    asked = [null for null in asked if not null.startswith("targets")]
-                found[case] = _judge_additive(observed, case, pair, asked, initial.get(case), request)
-    return found
+    cases = [
+        Case(place, points)
+        for place in proxies
+        for points in (embedding.POINTS if place.view == "embedding" else ("gradients",))
+        if place.layer in observed.layers(place.view, points)
+    ]
+
+    def judge(case: Case) -> Evidence:
+        pair, start = proxies[case.place], initial.get(case)
+        if case.place.view == "weight":
+            asked = _asked(request, observed, start, ("pairing",))
+            return _judge_weight(observed, case.place, pair, asked, start, request)
+        asked = _asked(request, observed, start, ())
+        if case.points != "gradients":  # other labels were not tried on the output side, nor stepped upon
+            asked = [null for null in asked if not null.startswith("targets")]
+        return _judge_additive(observed, case, pair, asked, start, request)
+
+    return dict(zip(cases, each(judge, cases), strict=True))
 
 
 def _asked(request: Request, observed: Observed, initial: Evidence | None, own: Sequence[str]) -> list[str]:
@@ -137,7 +153,7 @@ def _judge_additive(
         if view == "representation":
             radial = _radial(sample, observed.cloud(view, layer, "activations", held).sample(cloud))
         folds.append(replace(fold, radial=radial, targets=targets))
-    return conclude(folds, nulls=nulls, initial=initial, resamples=request.resamples, seed=request.seed)
+    return conclude(folds, nulls=nulls, initial=initial, resamples=request.resamples, seed=request.seed, p_paper=False)
 
 
 def _judge_weight(
@@ -169,7 +185,7 @@ def _judge_weight(
             null = sequence_null(x, d, basis, strata=stacked.strata, draws=draws, seed=request.seed)
             kept.append(replace(fold, share=share, pairing={"pairing": null}))
     rest, draws, seed = [null for null in nulls if null != "pairing"], request.resamples, request.seed
-    found = conclude(whole, nulls=rest, initial=initial, resamples=draws, seed=seed)
+    found = conclude(whole, nulls=rest, initial=initial, resamples=draws, seed=seed, p_paper=False)
     if len(kept) < 2:
         return found
     paired = conclude(kept, nulls=("pairing",), initial=None, resamples=draws, seed=seed, isotropy=False)

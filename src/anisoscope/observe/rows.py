@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,15 +10,10 @@ import torch
 from anisoscope.evidence.inference import FEWEST_UNITS, adjust
 from anisoscope.evidence.result import Evidence
 from anisoscope.geometry.dimension import two_nn
-from anisoscope.geometry.isotropy import (
-    average_cosine,
-    effective_rank,
-    isoscore_star,
-    participation_ratio,
-    top_share,
-)
+from anisoscope.geometry.isotropy import isoscore_star, participation_ratio, plain_average_cosine, spectral_measures
+from anisoscope.geometry.results import Estimate
 from anisoscope.geometry.subspace import principal_angles
-from anisoscope.observe.judging import Case, Proxies
+from anisoscope.observe.judging import Case, Each, Proxies, each_in_turn
 from anisoscope.observe.statistics import Observed
 
 Row = dict[str, Any]
@@ -44,12 +38,6 @@ _FIELDS = (
     "n",
     "note",
 )
-_CLOUD_MEASURES = (
-    ("isoscore_star", isoscore_star),
-    ("top_share", top_share),
-    ("effective_rank", effective_rank),
-    ("participation_ratio", participation_ratio),
-)
 
 
 def row(**given: Any) -> Row:
@@ -57,38 +45,48 @@ def row(**given: Any) -> Row:
     return {name: given.get(name) for name in _FIELDS} | {"cloud": given.get("cloud", "all")}
 
 
-def cloud_rows(observed: Observed) -> list[Row]:
+def cloud_rows(observed: Observed, each: Each = each_in_turn) -> list[Row]:
     """Isotropy of activations and gradients, both folds together, with and without first positions.
 
     Spectral measures are of all tokens; the average cosine, which moments do not hold, is of the sequences kept.
     """
-    rows = []
-    for points in ("activations", "gradients"):
-        for layer in observed.layers("representation", points):
-            first, second = (observed.cloud("representation", layer, points, fold) for fold in (0, 1))
-            for cloud in ("all", "no-first"):
-                moments = first.of(cloud).merge(second.of(cloud))
-                if float(moments.count) < 3:
-                    continue
-                sample = torch.cat([first.sample(cloud).values, second.sample(cloud).values])
-                found = [(measure, act(moments)) for measure, act in _CLOUD_MEASURES]
-                if len(sample) >= 2:  # its interval over rows is too narrow: tokens of a sequence are alike
-                    found.append(("average_cosine", replace(average_cosine(sample), low=None, high=None)))
-                common = {"layer": layer, "view": "representation", "points": points, "cloud": cloud}
-                rows += [
-                    row(
-                        **stamp(observed),
-                        **common,
-                        measure=measure,
-                        value=estimate.value,
-                        low=estimate.low,
-                        high=estimate.high,
-                        n=estimate.n,
-                        note=estimate.note,
-                    )
-                    for measure, estimate in found
-                ]
-    return rows
+    clouds = [
+        (layer, points, cloud)
+        for points in ("activations", "gradients")
+        for layer in observed.layers("representation", points)
+        for cloud in ("all", "no-first")
+    ]
+
+    def measured(which: tuple[int, str, str]) -> list[Row]:
+        layer, points, cloud = which
+        first, second = (observed.cloud("representation", layer, points, fold) for fold in (0, 1))
+        moments = first.of(cloud).merge(second.of(cloud))
+        if float(moments.count) < 3:
+            return []
+        sample = torch.cat([first.sample(cloud).values, second.sample(cloud).values])
+        found: dict[str, Estimate] = {
+            "isoscore_star": isoscore_star(moments),
+            "participation_ratio": participation_ratio(moments),
+            **spectral_measures(moments),
+        }
+        if len(sample) >= 2:
+            found["average_cosine"] = plain_average_cosine(sample)
+        common = {"layer": layer, "view": "representation", "points": points, "cloud": cloud}
+        return [
+            row(
+                **stamp(observed),
+                **common,
+                measure=measure,
+                value=estimate.value,
+                low=estimate.low,
+                high=estimate.high,
+                n=estimate.n,
+                note=estimate.note,
+            )
+            for measure, estimate in found.items()
+        ]
+
+    return [row for rows in each(measured, clouds) for row in rows]
 
 
 def dimension_rows(observed: Observed, fewest: int) -> list[Row]:
@@ -165,8 +163,6 @@ def evidence_rows(case: Case, found: Evidence, timing: str, observed: Observed) 
         rows.append(
             row(**(common | {"n": e.n}), measure="enrichment", null=null, value=e.value, note=e.note or note, **numbers)
         )
-    if found.p_paper is not None:  # the paper's test against its own controls: shown, decides nothing
-        rows.append(row(**common, measure="p_paper", null="normal", value=found.p_paper))
     gains = {
         "isotropy_gain": (found.isotropy_gain, None, found.isotropy_gain_p),
         "isotropy_gain_normal": (found.isotropy_gain_null, "normal", None),

@@ -5,10 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
-import torch
-
 from anisoscope.errors import AnisoscopeError, BrokenRuleError, broken
-from anisoscope.observe.judging import Evidences, Proxies, Request, fit_proxies, judge_observation
+from anisoscope.observe.judging import (
+    FIT_ON,
+    Each,
+    Evidences,
+    Proxies,
+    Request,
+    each_in_turn,
+    fit_proxies,
+    judge_observation,
+)
 from anisoscope.observe.probing import FEWEST
 from anisoscope.observe.rows import (
     Row,
@@ -20,7 +27,7 @@ from anisoscope.observe.rows import (
     skipped_row,
     undetermined_row,
 )
-from anisoscope.observe.statistics import Observed, Statistics, merged, moved, require_finite
+from anisoscope.observe.statistics import Observed, Statistics, merged, require_finite
 
 
 @runtime_checkable
@@ -34,10 +41,10 @@ class Sink(Protocol):
 class Series:
     """Rows of one training: step 0 to compare with, early activations to anchor on, earlier proxies for drift."""
 
-    def __init__(self, request: Request, *, anchor: int | None, sink: Sink | None) -> None:
+    def __init__(self, request: Request, *, anchor: int | None, sink: Sink | None, each: Each = each_in_turn) -> None:
         self.rows: list[Row] = []
         self.error: Exception | None = None
-        self._request, self._anchor, self._sink = request, anchor, sink
+        self._request, self._anchor, self._sink, self._each = request, anchor, sink, each
         self._tokens = 0
         self._initial: Evidences = {}
         self._early: Statistics = {}
@@ -83,9 +90,9 @@ class Series:
                 "each fold must hold at least 2 sequences", f"{sizes[0]} and {sizes[1]}", "observe larger batches"
             )
         require_finite(observed.statistics)
-        rows = cloud_rows(observed) + dimension_rows(observed, FEWEST)
-        rolling = fit_proxies(observed, self._request)
-        found = judge_observation(observed, rolling, self._request, self._initial)
+        rows = cloud_rows(observed, self._each) + dimension_rows(observed, FEWEST)
+        rolling = fit_proxies(observed, self._request, self._each)
+        found = judge_observation(observed, rolling, self._request, self._initial, self._each)
         rows += self._rows_of(found, "rolling", observed)
         rows += drift_rows(observed, rolling, self._first, since="first")
         rows += drift_rows(observed, rolling, self._previous, since="previous")
@@ -107,22 +114,25 @@ class Series:
         if self._anchor is None:
             return []
         if observed.step <= self._anchor:
-            self._early = merged(self._early, _activations(observed.statistics))
+            self._early = merged(self._early, self._to_pool(observed.statistics))
             return []
         if self._early:
             early = replace(observed, statistics=self._early)
-            self._anchored = fit_proxies(early, self._request)
+            self._anchored = fit_proxies(early, self._request, self._each)
             self._early = {}
         if not self._anchored:
             return []
-        found = judge_observation(observed, self._anchored, self._request, self._initial)
+        found = judge_observation(observed, self._anchored, self._request, self._initial, self._each)
         return self._rows_of(found, "anchored", observed)
+
+    def _to_pool(self, statistics: Statistics) -> Statistics:
+        """All that anchored proxies are fitted on: moments, and samples only where a method reads rows."""
+        samples = "semi_nmf" in self._request.proxies
+        return {
+            name: s
+            for name, s in statistics.items()
+            if FIT_ON.get(name.view) == name.points and (samples or name.part != "kept")
+        }
 
     def _rows_of(self, found: Evidences, timing: str, observed: Observed) -> list[Row]:
         return adjusted([row for case, e in found.items() for row in evidence_rows(case, e, timing, observed)])
-
-
-def _activations(statistics: Statistics) -> Statistics:
-    """All that an anchored proxy is fitted on, held on the host."""
-    fitted = {("representation", "activations"), ("weight", "inputs"), ("embedding", "activations")}
-    return moved({name: s for name, s in statistics.items() if (name.view, name.points) in fitted}, torch.device("cpu"))

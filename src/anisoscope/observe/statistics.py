@@ -9,7 +9,7 @@ host, and to judge it later and elsewhere.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -32,7 +32,6 @@ class Name(NamedTuple):
 
 Statistic = Moments | Reservoir | Tensor
 Statistics = dict[Name, Statistic]
-S = TypeVar("S", Moments, Reservoir, Tensor)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,7 +40,7 @@ class Cloud:
 
     moments: Moments
     rest: Moments
-    kept: Reservoir
+    kept: Reservoir | None
 
     def of(self, selection: str) -> Moments:
         """The moments of the tokens that the column ``cloud`` names."""
@@ -49,6 +48,7 @@ class Cloud:
 
     def sample(self, selection: str = "all") -> Sample:
         """The rows kept of those tokens."""
+        assert self.kept is not None, "nothing was kept of this cloud"
         kept = self.kept.sample()
         if selection != "no-first":
             return kept
@@ -74,12 +74,17 @@ class Observed:
     probe: dict[int, Reservoir] = field(default_factory=dict)
     tokens: int | None = None  # trained on up to and with this step
     between: Between = field(default_factory=Between)
-    device: torch.device | None = None  # where it is judged, if not where it lies
 
     @property
     def on_cuda(self) -> bool:
         """Whether the statistics are still on a GPU."""
         return any(_state(statistic).is_cuda for statistic in self.statistics.values())
+
+    @property
+    def bytes(self) -> int:
+        """How much memory the statistics take."""
+        every = [s for part in (self.statistics, *self.others.values()) for s in part.values()]
+        return sum(t.numel() * t.element_size() for s in (*every, *self.probe.values()) for t in _tensors(s))
 
     @property
     def own_tokens(self) -> int:
@@ -103,41 +108,35 @@ class Observed:
         """One cloud, of the real labels or of those of a null."""
         source = self.statistics if under is None else self.others[under]
         name = Name(view, layer, points, fold, "")
-        rest, kept = source[name._replace(part="rest")], source[name._replace(part="kept")]
+        rest, kept = source[name._replace(part="rest")], source.get(name._replace(part="kept"))
         assert isinstance(rest, Moments)
-        assert isinstance(kept, Reservoir)
-        rest = self._here(rest)
+        assert kept is None or isinstance(kept, Reservoir)
         first = source.get(name._replace(part="first"))
-        whole = self._here(first).merge(rest) if isinstance(first, Moments) else rest
-        return Cloud(whole, rest, self._here(kept))
+        whole = first.merge(rest) if isinstance(first, Moments) else rest
+        return Cloud(whole, rest, kept)
 
     def kept(self, view: str, layer: int, points: str, fold: int, *, under: str | None = None) -> Sample:
         """The sample of something that has no moments."""
         source = self.statistics if under is None else self.others[under]
         kept = source[Name(view, layer, points, fold, "kept")]
         assert isinstance(kept, Reservoir)
-        return self._here(kept).sample()
+        return kept.sample()
 
     def sum(self, view: str, layer: int, points: str, fold: int, *, under: str | None = None) -> Tensor:
         """A plain sum."""
         source = self.statistics if under is None else self.others[under]
         total = source[Name(view, layer, points, fold, "sum")]
         assert isinstance(total, Tensor)
-        return self._here(total)
+        return total
 
     def to(self, device: torch.device | str) -> Observed:
-        """The same, elsewhere; it is still judged where it was made."""
-        made_on = next((_state(statistic).device for statistic in self.statistics.values()), None)
+        """The same, elsewhere."""
         return replace(
             self,
             statistics=moved(self.statistics, device),
             others={null: moved(statistics, device) for null, statistics in self.others.items()},
             probe={layer: kept.to(device) for layer, kept in self.probe.items()},
-            device=self.device or made_on,
         )
-
-    def _here(self, statistic: S) -> S:
-        return statistic if self.device is None else statistic.to(self.device)
 
 
 def tokens_of(statistics: Statistics) -> int:
@@ -156,24 +155,14 @@ def moved(statistics: Statistics, device: torch.device | str) -> Statistics:
     return {name: statistic.to(device) for name, statistic in statistics.items()}
 
 
-def kept_if(statistics: Statistics, keep: Tensor) -> Statistics:
-    """The statistics where the boolean ``keep`` holds, else empty ones; decided on the device."""
-    return {name: _kept_if(statistic, keep) for name, statistic in statistics.items()}
-
-
-def finite(statistics: Statistics) -> Tensor:
-    """Whether everything summed is finite, as a boolean on the device."""
+def require_finite(statistics: Statistics) -> None:
+    """Raise for NaN or Inf: an overflow of the loss scale, or a loss that is lost."""
     seen = [
         s.mean.sum() + s.scatter.sum() if isinstance(s, Moments) else s.sum().double()
         for s in statistics.values()
         if not isinstance(s, Reservoir)
     ]
-    return torch.isfinite(torch.stack(seen)).all() if seen else torch.ones((), dtype=torch.bool)
-
-
-def require_finite(statistics: Statistics) -> None:
-    """Raise for NaN or Inf: an overflow of the loss scale, or a loss that is lost."""
-    if not bool(finite(statistics)):
+    if seen and not bool(torch.isfinite(torch.stack(seen)).all()):
         raise broken("gradients must be finite", "NaN or Inf", "skip this observation; is the loss scale too high?")
 
 
@@ -202,13 +191,8 @@ def _merge(a: Statistic, b: Statistic) -> Statistic:
     return a.merge(b)
 
 
-def _kept_if(statistic: Statistic, keep: Tensor) -> Statistic:
-    if isinstance(statistic, Tensor):
-        return torch.where(keep, statistic, 0)
-    if isinstance(statistic, Moments):
-        return statistic.kept_if(keep)
-    state = statistic.state()
-    return Reservoir.from_state(state | {"keys": torch.where(keep, statistic.keys, NO_KEY)})
+def _tensors(statistic: Statistic) -> list[Tensor]:
+    return [statistic] if isinstance(statistic, Tensor) else list(statistic.state().values())
 
 
 def _state(statistic: Statistic) -> Tensor:

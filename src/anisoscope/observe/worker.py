@@ -1,31 +1,67 @@
 """Judging off the training path: a thread that takes observations one by one, in order.
 
 At most ``pending`` observations wait; after that the training waits for the thread, so that nothing is lost and two
-runs give the same rows. On a GPU the statistics are moved to the host first, on a stream of their own, so that waiting
-observations take no memory there.
+runs give the same rows. On a GPU the statistics are moved to the host first, on a stream of their own; those that wait
+to be moved take at most a tenth of its memory (or one observation). Judging is done on the host, several sites at a
+time where the training runs on a GPU and cores are spare; each site on one core, so that numbers do not depend on how
+many there are.
 """
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 import torch
 
 from anisoscope.observe.statistics import Observed
 
+_LEFT_FREE = 4  # cores for the training loop and its loaders
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class Crew:
+    """Threads that judge sites beside one another; one where the training itself needs the cores."""
+
+    def __init__(self) -> None:
+        self._threads: ThreadPoolExecutor | None = None
+
+    def each(self, act: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+        """``act`` on every item, results in order."""
+        if self._threads is None:
+            size = max(1, (os.cpu_count() or 1) - _LEFT_FREE) if torch.cuda.is_initialized() else 1
+            self._threads = ThreadPoolExecutor(size, "anisoscope-judge", initializer=_modest)
+        return list(self._threads.map(act, items))
+
+    def dismiss(self) -> None:
+        """Let the threads go."""
+        if self._threads is not None:
+            self._threads.shutdown(wait=False)
+            self._threads = None
+
+
+def _modest() -> None:
+    torch.set_grad_enabled(False)
+    torch.set_num_threads(1)  # of this thread alone
+
 
 class Worker:
-    """Runs ``judge`` on every observation submitted, and keeps the first error."""
+    """Runs ``judge`` on every observation submitted."""
 
     def __init__(self, judge: Callable[[Observed], None], *, pending: int = 8) -> None:
         self._judge = judge
-        self._moving: queue.Queue[tuple[Observed, torch.cuda.Event | None] | None] = queue.Queue(maxsize=2)
+        self._moving: queue.Queue[tuple[Observed, torch.cuda.Event | None] | None] = queue.Queue()
         self._waiting: queue.Queue[Observed | None] = queue.Queue(maxsize=max(1, pending))
         self._threads: list[threading.Thread] = []
         self._left: list[int] = []
+        self._on_device = 0  # bytes that wait to be moved
         self._lock = threading.Condition()
 
     @property
@@ -38,17 +74,23 @@ class Worker:
         if not self._threads:
             self._threads = [
                 threading.Thread(target=self._move, name="anisoscope-move", daemon=True),
-                threading.Thread(target=self._work, name="anisoscope-judge", daemon=True),
+                threading.Thread(target=self._work, name="anisoscope-lead", daemon=True),
             ]
             for thread in self._threads:
                 thread.start()
-        with self._lock:
-            self._left.append(observed.step)
-        event = None
+        event, size, room = None, 0, 0
         if observed.on_cuda:
             event = torch.cuda.Event()
             event.record()
-        self._moving.put((observed, event))
+            size, room = observed.bytes, torch.cuda.get_device_properties().total_memory // 10
+        with self._lock:
+            self._lock.wait_for(lambda: self._on_device == 0 or self._on_device + size <= room)
+            self._on_device += size
+            self._left.append(observed.step)
+        if event is None:
+            self._waiting.put(observed)  # in order: a training is on one device
+        else:
+            self._moving.put((observed, event))
 
     def drain(self, timeout: float | None = None) -> list[int]:
         """Wait until all is judged; returns the steps that were not within ``timeout`` seconds."""
@@ -71,22 +113,23 @@ class Worker:
         stream: torch.cuda.Stream | None = None
         while (item := self._moving.get()) is not None:
             observed, event = item
-            try:
-                if event is not None:
-                    stream = stream or torch.cuda.Stream()
-                    with torch.cuda.stream(stream):
-                        stream.wait_event(event)
-                        observed = observed.to("cpu")
-            except Exception:  # no memory on the host: it is judged from where it is
-                event = None
+            size = observed.bytes
+            assert event is not None, "what is on the host is not moved"
+            stream = stream or torch.cuda.Stream()
+            with torch.cuda.stream(stream):
+                stream.wait_event(event)
+                observed = observed.to("cpu")
+            with self._lock:
+                self._on_device -= size
+                self._lock.notify_all()
             self._waiting.put(observed)
             del observed, item
         self._waiting.put(None)
 
     def _work(self) -> None:
+        _modest()
         while (observed := self._waiting.get()) is not None:
-            with torch.no_grad():
-                self._judge(observed)
+            self._judge(observed)
             del observed
             with self._lock:
                 self._left.pop(0)

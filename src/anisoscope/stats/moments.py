@@ -115,10 +115,6 @@ class Moments:
             None if self.fourth is None or other.fourth is None else self.fourth + other.fourth,
         )
 
-    def kept_if(self, keep: Tensor) -> Moments:
-        """These moments where the boolean ``keep`` holds, else none: decided on the device, nothing waits."""
-        return Moments.from_state({name: torch.where(keep, tensor, 0.0) for name, tensor in self.state().items()})
-
     @property
     def width(self) -> int:
         """D, the number of columns."""
