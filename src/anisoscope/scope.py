@@ -200,18 +200,19 @@ class Scope:
         views = self.views if judged else tuple(view for view in self.views if view != "embedding")
         embedding = self.sites.embedding if "embedding" in views else None
         always = self._schedule.always
+        layers = self._schedule.turn(self._step, range(len(self.sites.blocks) + 1))
         listener = self._window or Gathering(views, seed=self._seed, guard=always)
         self._window = listener if always else None
         listener.next_step(
             views,
             rows=self._rows if self._schedule.samples(self._step) else 0,
             vocabulary=0 if embedding is None else vocabulary_of(embedding.module),
-            most_tokens=ALWAYS_TOKENS if always and not judged else 0,
+            most_tokens=ALWAYS_TOKENS if always and not self._schedule.samples(self._step) else 0,
+            layers=layers,
         )
         sites = replace(self.sites, weights=self.sites.weights if "weight" in views else (), embedding=embedding)
         if self._whole_compiled:
             stack.enter_context(eagerly())
-        layers = self._schedule.turn(self._step, range(len(self.sites.blocks) + 1))
         remember = bool(self._targets) and not always
         return stack.enter_context(Taps(self._model, sites, listener, layers=layers, remember=remember))
 
@@ -219,6 +220,7 @@ class Scope:
         """The end of a step: nothing is lost if this rank fails here, for it says so to the others."""
         listener = taps.listener
         assert isinstance(listener, Gathering)
+        listener.end_step()
         error = None
         try:
             self._require_in_place()

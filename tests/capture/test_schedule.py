@@ -7,15 +7,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anisoscope.capture.schedule import MOST, TURNS, Schedule, next_by_budget, next_by_tokens
+from anisoscope.capture.schedule import END, MOST, TURNS, Schedule, next_by_budget, next_by_tokens
 from capture.families import batch, build
 from observe.test_scope import small
 
 
 @given(st.integers(1, 10**7))
-def test_the_default_looks_first_last_and_at_most_16_times(steps):
+def test_the_default_looks_first_near_the_end_and_at_most_16_times(steps):
     chosen = Schedule.of("log", steps=steps).chosen
-    assert {0, steps - 1} <= chosen
+    assert {0, steps - 1 - (steps // END if steps > MOST else 0)} <= chosen
+    assert max(chosen) >= 0.95 * (steps - 1)
     assert len(chosen) <= MOST
 
 
@@ -82,7 +83,7 @@ def test_always_gives_what_every_step_together_gives():
         with scope.step():
             model(**batch(seed=step, sequences=12)).loss.backward()
     rows = [r for r in scope.rows() if r["measure"] == "energy" and r["view"] == "representation"]
-    assert {r["step"] for r in rows} == Schedule.of("log", steps=40).chosen
+    assert {r["step"] for r in rows} == Schedule.of("always", steps=40).chosen
     assert {r["layer"] for r in rows} == {0, 1, 2, 3}
     last = [r for r in rows if r["step"] == 39 and r["timing"] == "rolling"]
     start, end = scope._schedule.window(39)
@@ -101,7 +102,7 @@ def test_an_overflow_in_a_window_is_left_out():
             loss = model(**batch(seed=step, sequences=12)).loss
             (loss * (torch.inf if step == 35 else 1)).backward()
     rows = [r for r in scope.rows() if r["measure"] == "energy"]
-    assert {r["step"] for r in rows} == Schedule.of("log", steps=40).chosen
+    assert {r["step"] for r in rows} == Schedule.of("always", steps=40).chosen
     assert all(0 < r["value"] < 1 for r in rows)
 
 

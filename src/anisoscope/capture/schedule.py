@@ -11,6 +11,7 @@ from anisoscope.errors import broken
 
 MOST = 16
 TURNS = 4
+END = 24  # the last look comes this part of the training before its end, so that it is judged when the training is over
 
 
 @dataclass(slots=True)
@@ -35,18 +36,18 @@ class Schedule:
     ) -> Schedule:
         """A schedule as a user writes it.
 
-        ``"log"`` (at most 16 steps from first to last), n for every n-th, the steps themselves, ``"1e6 tokens"`` or
-        ``"always"``; a ``budget`` (``"1%"`` or 0.01) takes the place of a schedule.
+        ``"log"`` (at most 16 steps, the last one 4 % before the end), n for every n-th, the steps themselves,
+        ``"1e6 tokens"`` or ``"always"``; a ``budget`` (``"1%"`` or 0.01) takes the place of a schedule.
 
         >>> sorted(Schedule.of("log", steps=2000).chosen)
-        [0, 2, 3, 5, 8, 13, 21, 35, 58, 96, 159, 263, 437, 726, 1204, 1999]
+        [0, 2, 3, 5, 8, 12, 21, 34, 56, 93, 154, 255, 423, 699, 1158, 1916]
         >>> [step for step in range(40) if Schedule.of("log").judged(step)]
         [0, 1, 2, 4, 8, 16, 32]
         """
         if budget is not None:
             return cls(budget=_share(budget))
         if schedule in ("log", "always"):
-            chosen = _log_spaced(steps) if steps is not None else None
+            chosen = _log_spaced(steps, early_end=schedule == "log") if steps is not None else None
             return cls(chosen=chosen, always=schedule == "always", _ends=sorted(chosen or ()))
         if isinstance(schedule, str):
             return cls(tokens=_tokens(schedule))
@@ -149,10 +150,10 @@ def _tokens(schedule: str) -> int:
     return every
 
 
-def _log_spaced(steps: int) -> frozenset[int]:
+def _log_spaced(steps: int, *, early_end: bool) -> frozenset[int]:
     if steps < 1:
         raise broken("steps must be at least 1", steps, "pass the length of training")
-    last = steps - 1
-    if last < MOST:
+    if steps <= MOST:
         return frozenset(range(steps))
+    last = steps - 1 - (steps // END if early_end else 0)
     return frozenset({0, last} | {max(i, round(math.exp(math.log(last) * i / (MOST - 1)))) for i in range(1, MOST - 1)})

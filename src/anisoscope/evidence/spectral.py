@@ -17,6 +17,7 @@ from torch import Tensor
 from anisoscope.evidence.tables import haar_frames, haar_weights, random_signs
 
 ZETA = 0.2
+NARROW = 160  # up to this width tables of projectors are small and quicker than frames
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -123,6 +124,8 @@ def _removed_frames(c_DD: Tensor, q_DK: Tensor, draws: int, seed: int) -> tuple[
     a CPU: their scatter over draws is far above its rounding.
     """
     width, rank = q_DK.shape
+    if width <= NARROW:
+        return _removed_narrow(c_DD, q_DK, draws, seed)
     dtype = torch.float32 if c_DD.device.type == "cpu" and width > 256 else torch.float64
     f_DRK = _frames_side_by_side(width, rank, draws, seed, dtype).to(c_DD.device)
     f_RDK = f_DRK.reshape(width, draws, rank).permute(1, 0, 2)  # a view: every frame where it stands
@@ -141,6 +144,44 @@ def _removed_frames(c_DD: Tensor, q_DK: Tensor, draws: int, seed: int) -> tuple[
     ece = _orthonormalised(fcf - qf.mT @ qcf - qcf.mT @ qf + qf.mT @ qcq @ qf, lower)
     ecce = _orthonormalised(fccf - qf.mT @ qccf - qccf.mT @ qf + qf.mT @ qccq @ qf, lower)
     return haar, torch.stack([_traces(ece), _traces(ecce), ece.square().sum((-2, -1))])
+
+
+def _removed_narrow(c_DD: Tensor, q_DK: Tensor, draws: int, seed: int) -> tuple[Tensor, Tensor]:
+    """The same for narrow clouds, from tables of projectors ``P = FFᵀ`` in the eigenbasis of what they meet.
+
+    There ``tr FᵀΛF = Σ Λ_i P_ii`` and ``‖FᵀΛF‖² = Σ Λ_i Λ_j P_ij²``, so a draw is a quadratic form. Frames orthogonal
+    to Q are uniform frames of its complement; the part of C that leads out of it adds ``‖B̃ᵀF‖² = Σ (B̃B̃ᵀ)_ij P_ij``.
+    """
+    width, rank = q_DK.shape
+    spectrum = torch.linalg.eigvalsh(c_DD)
+    haar = _quadratic(spectrum, None, *_projectors(width, rank, draws, seed))
+    if 2 * rank > width:
+        return haar, haar.new_full(haar.shape, torch.nan)
+    rest = torch.linalg.qr(q_DK, mode="complete").Q[:, rank:]
+    spectrum, vectors = torch.linalg.eigh(rest.T @ c_DD @ rest)
+    axes = rest @ vectors
+    largest = axes.gather(0, axes.abs().argmax(0, keepdim=True))
+    out = (axes * largest.sign()).T @ (c_DD @ q_DK)  # a sign that no library chooses for us
+    return haar, _quadratic(spectrum, out @ out.T, *_projectors(width - rank, rank, draws, seed))
+
+
+def _quadratic(spectrum: Tensor, leading_out: Tensor | None, projectors_RX: Tensor, squares_RX: Tensor) -> Tensor:
+    width = spectrum.shape[0]
+    projectors, squares = projectors_RX.to(spectrum.device), squares_RX.to(spectrum.device)
+    diagonal = projectors.reshape(-1, width, width).diagonal(dim1=1, dim2=2).double()
+    inner = (squares @ torch.outer(spectrum, spectrum).reshape(-1).to(squares.dtype)).double()
+    squared = diagonal @ spectrum.square()
+    if leading_out is not None:
+        squared = squared + (projectors @ leading_out.reshape(-1).to(projectors.dtype)).double()
+    return torch.stack([diagonal @ spectrum, squared, inner])
+
+
+@lru_cache(maxsize=12)
+def _projectors(width: int, rank: int, draws: int, seed: int) -> tuple[Tensor, Tensor]:
+    """``FFᵀ`` of uniform frames and its entries squared, a row a draw; float32 is far finer than their scatter."""
+    frames = haar_frames(width, rank, draws, seed)
+    projectors = (frames @ frames.mT).flatten(1)
+    return projectors.float(), projectors.square().float()
 
 
 @lru_cache(maxsize=12)

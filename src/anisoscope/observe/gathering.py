@@ -13,10 +13,11 @@ from torch import Tensor
 from anisoscope.capture.calls import Batch
 from anisoscope.capture.taps import Listener
 from anisoscope.observe.statistics import Name, Statistics, merged
+from anisoscope.stats.batched import Batched
 from anisoscope.stats.counts import TokenCounts
 from anisoscope.stats.hashing import as_key, mix, sequence_keys
 from anisoscope.stats.reservoir import Selection
-from anisoscope.stats.running import Running
+from anisoscope.stats.running import Running, moments_of_few
 
 SKETCH = 32
 IGNORED = -100
@@ -32,6 +33,8 @@ class Context:
     first: Tensor  # (B,) where each sequence begins
     nonempty: Tensor  # (B, 1)
     members: Tensor  # (2, B), the sequences of each fold
+    first_members: Tensor  # (2, B), those that are not all padding
+    every: Tensor  # (B,) 0, 1, …
     labelled: Tensor  # (B, T)
     kept: tuple[Selection, Selection] | None
 
@@ -41,8 +44,8 @@ class Gathering(Listener):
     """Statistics in the making, over one step or a window of steps.
 
     ``rows`` is the room of a sample (0: none is kept), ``vocabulary`` the size of the embedding (0: not watched),
-    ``most_tokens`` how many tokens of a forward call are absorbed at most (whole sequences; 0: all). In a window
-    (``guard``) batches that overflow add nothing; in a single step they show.
+    ``most_tokens`` how many tokens of a forward call are absorbed at most (whole sequences; 0: all), and then with all
+    sites of a call at once. In a window (``guard``) batches that overflow add nothing; in a single step they show.
     """
 
     views: tuple[str, ...]
@@ -53,13 +56,32 @@ class Gathering(Listener):
     guard: bool = False
     _sums: Statistics = field(default_factory=dict)
     _running: dict[Name, Running] = field(default_factory=dict)
+    _firsts: dict[Name, list[tuple[Tensor, Tensor]]] = field(default_factory=dict)
+    _batched: dict[frozenset[int] | None, Batched] = field(default_factory=dict)
+    _batch: Batched | None = None  # the one of this step
+    _pending: Context | None = None  # of the call whose clouds wait in it
     _contexts: dict[int, Context] = field(default_factory=dict)
     _sketches: dict[int, Tensor] = field(default_factory=dict)
 
-    def next_step(self, views: tuple[str, ...], *, rows: int, vocabulary: int, most_tokens: int) -> None:
-        """Go on with another step of the window."""
+    def next_step(
+        self,
+        views: tuple[str, ...],
+        *,
+        rows: int,
+        vocabulary: int,
+        most_tokens: int,
+        layers: frozenset[int] | None = None,
+    ) -> None:
+        """Go on with another step of the window, in which ``layers`` pass."""
         self.views, self.rows, self.vocabulary, self.most_tokens = views, rows, vocabulary, most_tokens
         self._contexts = {}
+        self._batch = self._batched.setdefault(layers, Batched(parts=2)) if most_tokens else None
+
+    def end_step(self) -> None:
+        """All of the step has passed."""
+        if self._batch is not None and self._pending is not None:
+            context, self._pending = self._pending, None
+            self._batch.absorb(context.rest, context.first, context.members & context.nonempty[:, 0])
 
     @property
     def statistics(self) -> Statistics:
@@ -67,6 +89,13 @@ class Gathering(Listener):
         found = dict(self._sums)
         for name, running in self._running.items():
             found |= {name._replace(fold=fold): moments for fold, moments in enumerate(running.moments())}
+        found |= _few(self._firsts)
+        for batched in self._batched.values():
+            for key, parts in batched.moments().items():
+                assert isinstance(key, Name)
+                for part, folds in parts.items():
+                    window: Statistics = {key._replace(part=part, fold=fold): each for fold, each in enumerate(folds)}
+                    found = merged(found, window)
         return found
 
     def activation(self, layer: int, x_BTD: Tensor, batch: Batch) -> None:
@@ -118,11 +147,20 @@ class Gathering(Listener):
     def _absorb(self, view: str, layer: int, points: str, x_BTD: Tensor, batch: Batch) -> Context:
         context = self._context(x_BTD, batch)
         x_BTD = x_BTD[:: context.stride]
-        first_B1D = x_BTD[torch.arange(x_BTD.shape[0], device=x_BTD.device), context.first][:, None]
         name = Name(view, layer, points, -1, "rest")
         short = batch.sixteen_bit
-        self._run(name, x_BTD, context.rest, context.members, short)
-        self._run(name._replace(part="first"), first_B1D, context.nonempty, context.members, short)
+        if self._batch is not None:
+            if self._pending is not context:
+                self.end_step()
+                self._pending = context
+            self._batch.put(name, x_BTD, short=short)
+            return context
+        if name not in self._running:
+            self._running[name] = Running.start(x_BTD, context.rest, parts=2, sixteen_bit=short)
+        self._running[name].add(x_BTD, context.rest, context.members, fixed=self.guard)
+        first_BD = x_BTD[context.every, context.first]
+        members = context.first_members & torch.isfinite(first_BD).all(1) if self.guard else context.first_members
+        self._firsts.setdefault(name._replace(part="first"), []).append((first_BD, members))
         if context.kept is not None:
             for fold, selection in enumerate(context.kept):
                 kept = selection.take(x_BTD)
@@ -130,11 +168,6 @@ class Gathering(Listener):
                     kept = replace(kept, values=kept.values.bfloat16())
                 self._add({name._replace(fold=fold, part="kept"): kept})
         return context
-
-    def _run(self, name: Name, x_BTD: Tensor, mask_BT: Tensor, members: Tensor, short: bool) -> None:
-        if name not in self._running:
-            self._running[name] = Running.start(x_BTD, mask_BT, parts=2, sixteen_bit=short)
-        self._running[name].add(x_BTD, mask_BT, members, fixed=self.guard)
 
     def _add(self, part: Statistics) -> None:
         self._sums = merged(self._sums, part)
@@ -175,6 +208,8 @@ class Gathering(Listener):
             first_B,
             mask.any(1, keepdim=True),
             members,
+            members & mask.any(1),
+            torch.arange(mask.shape[0], device=mask.device),
             torch.ones_like(mask) if labels is None else labels != IGNORED,
             kept,
         )
@@ -185,6 +220,21 @@ class Gathering(Listener):
             draw = torch.randn(width, SKETCH, generator=torch.Generator().manual_seed(self.seed)) / SKETCH**0.5
             self._sketches[width] = draw.to(delta_BTF.device, non_blocking=True)
         return self._sketches[width]
+
+
+def _few(firsts: dict[Name, list[tuple[Tensor, Tensor]]]) -> Statistics:
+    """Moments of first positions, those of clouds of one shape together."""
+    groups: dict[tuple[int, ...], list[tuple[Name, Tensor, Tensor]]] = {}
+    for name, parts in firsts.items():
+        rows = torch.cat([x.to(torch.promote_types(x.dtype, torch.float32)) for x, _ in parts])
+        shape = (rows.shape[1], *(id(members) for _, members in parts))
+        groups.setdefault(shape, []).append((name, rows, torch.cat([members for _, members in parts], 1)))
+    found: Statistics = {}
+    for group in groups.values():
+        folds = moments_of_few(torch.stack([rows for _, rows, _ in group]), group[0][2])
+        for (name, *_), both in zip(group, folds, strict=True):
+            found |= {name._replace(fold=fold): moments for fold, moments in enumerate(both)}
+    return found
 
 
 def _product(delta_BTF: Tensor, x_BTD: Tensor, sixteen_bit: bool) -> Tensor:

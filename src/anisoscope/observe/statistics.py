@@ -8,6 +8,7 @@ host, and to judge it later and elsewhere.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -129,13 +130,13 @@ class Observed:
         assert isinstance(total, Tensor)
         return total
 
-    def to(self, device: torch.device | str) -> Observed:
-        """The same, elsewhere."""
+    def copied(self, copy: Callable[[Tensor], Tensor]) -> Observed:
+        """The same with every tensor copied, for instance to the host."""
         return replace(
             self,
-            statistics=moved(self.statistics, device),
-            others={null: moved(statistics, device) for null, statistics in self.others.items()},
-            probe={layer: kept.to(device) for layer, kept in self.probe.items()},
+            statistics=_copied(self.statistics, copy),
+            others={null: _copied(statistics, copy) for null, statistics in self.others.items()},
+            probe={layer: _copied_one(kept, copy) for layer, kept in self.probe.items()},
         )
 
 
@@ -148,11 +149,6 @@ def tokens_of(statistics: Statistics) -> int:
 def merged(first: Statistics, second: Statistics) -> Statistics:
     """Both together; a name that only one side has keeps its value."""
     return first | {name: _merge(first[name], s) if name in first else s for name, s in second.items()}
-
-
-def moved(statistics: Statistics, device: torch.device | str) -> Statistics:
-    """The same statistics on another device."""
-    return {name: statistic.to(device) for name, statistic in statistics.items()}
 
 
 def require_finite(statistics: Statistics) -> None:
@@ -189,6 +185,17 @@ def _merge(a: Statistic, b: Statistic) -> Statistic:
         return a.merge(b)
     assert isinstance(b, Reservoir)
     return a.merge(b)
+
+
+def _copied(statistics: Statistics, copy: Callable[[Tensor], Tensor]) -> Statistics:
+    return {name: _copied_one(statistic, copy) for name, statistic in statistics.items()}
+
+
+def _copied_one(statistic: Any, copy: Callable[[Tensor], Tensor]) -> Any:
+    if isinstance(statistic, Tensor):
+        return copy(statistic)
+    state = {name: tensor if name == "settings" else copy(tensor) for name, tensor in statistic.state().items()}
+    return type(statistic).from_state(state)
 
 
 def _tensors(statistic: Statistic) -> list[Tensor]:

@@ -8,9 +8,9 @@ In a long window (``fixed``) batches are centred about that first centre themsel
 here waits for the device.
 
 **Precision.** As in ``moments``: float32 products of at most ``CHUNK_ROWS`` rows, added in float64; float64 rows are
-float64 throughout. On a GPU rows of 16 bits are multiplied on tensor cores: centred, each column scaled by its largest
-value, and rounded to the 11 bits of float16, which is finer than the 8 of the bfloat16 they came in. So are rows of
-float32 that were computed under autocast.
+float64 throughout. On a GPU rows of 16 bits, and rows of float32 that were computed under autocast, are centred about
+one centre, itself of 16 bits, rounded to bfloat16 and multiplied on tensor cores, with sums in float32: what is rounded
+off is of the size that was rounded off when they were computed, and averages out over rows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from torch import Tensor
 
 from anisoscope.stats.moments import CHUNK_ROWS, STATE_DTYPE, Moments
 
-_ROOM = 16.0  # how far later rows may exceed the scale of the first; float16 has room for far more
 _LONG = 256  # sequences of at least so many positions are multiplied one by one, then added up by part
 _MOST_NUMBERS = 1 << 27
 
@@ -42,7 +41,7 @@ class Running:
     """
 
     centre: Tensor
-    scale: Tensor | None
+    short: bool
     count: Tensor
     total: Tensor
     scatter: Tensor
@@ -51,16 +50,12 @@ class Running:
     def start(cls, x_BTD: Tensor, mask_BT: Tensor, *, parts: int, sixteen_bit: bool = False) -> Running:
         """No rows yet; centre and scale are those of this batch. ``sixteen_bit``: treat rows as if they were such."""
         width, device = x_BTD.shape[-1], x_BTD.device
+        sixteen_bit = sixteen_bit or x_BTD.dtype in (torch.bfloat16, torch.float16)
+        short = x_BTD.is_cuda and sixteen_bit and x_BTD.dtype != torch.float64
         centre = _mean(x_BTD, mask_BT)
-        scale = None
-        short = sixteen_bit or x_BTD.dtype in (torch.bfloat16, torch.float16)
-        if x_BTD.is_cuda and short and x_BTD.dtype != torch.float64:
-            largest = torch.where(mask_BT[..., None], x_BTD - centre, 0).abs().amax((0, 1))
-            usable = torch.isfinite(largest) & (largest > 0)
-            scale = torch.where(usable, largest, 1.0) * _ROOM
         return cls(
-            centre,
-            scale,
+            on_the_grid(centre) if short else centre,
+            short,
             torch.zeros(parts, dtype=STATE_DTYPE, device=device),
             torch.zeros(parts, width, dtype=STATE_DTYPE, device=device),
             torch.zeros(parts, width, width, dtype=STATE_DTYPE, device=device),
@@ -68,19 +63,20 @@ class Running:
 
     def add(self, x_BTD: Tensor, mask_BT: Tensor, members_PB: Tensor, *, fixed: bool = False) -> None:
         """Add rows; with ``fixed`` about the first centre, and a batch whose sums are not finite adds nothing."""
-        centre = self.centre if fixed else _mean(x_BTD, mask_BT)
+        still = fixed or self.short
+        centre = self.centre if still else _mean(x_BTD, mask_BT)
         at_once = max(1, CHUNK_ROWS // max(1, x_BTD.shape[1]))
         if x_BTD.shape[1] >= _LONG:
-            at_once = max(1, min(at_once, _MOST_NUMBERS // x_BTD.shape[-1] ** 2))
+            at_once = max(1, min(2 * at_once if self.short else at_once, _MOST_NUMBERS // x_BTD.shape[-1] ** 2))
         for start in range(0, x_BTD.shape[0], at_once):
             some = slice(start, start + at_once)
-            count, total, scatter = self._sums(x_BTD[some], mask_BT[some], members_PB[:, some], centre)
+            total, scatter = self._sums(x_BTD[some], mask_BT[some], members_PB[:, some], centre)
+            count = members_PB[:, some].to(STATE_DTYPE) @ mask_BT[some].sum(1, dtype=STATE_DTYPE)
             if fixed:
                 fine = torch.isfinite(total.sum())
                 scatter, total, count = (torch.where(fine, part, 0.0) for part in (scatter, total, count))
-            else:
-                d = (centre - self.centre).to(STATE_DTYPE)
-                d = d if self.scale is None else d / self.scale
+            if not still:
+                d, total = (centre - self.centre).to(STATE_DTYPE), total.to(STATE_DTYPE)
                 moved = total + count[:, None] * d
                 scatter = scatter + total[:, :, None] * d + d[:, None] * moved[:, None]
                 total = moved
@@ -88,48 +84,60 @@ class Running:
             self.total += total
             self.count += count
 
-    def _sums(
-        self, x_BTD: Tensor, mask_BT: Tensor, members_PB: Tensor, centre: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Count, sum and scatter of each part about a centre, in units of the scale."""
-        if self.scale is None:
-            y_BTD = x_BTD.to(centre.dtype) - centre
+    def _sums(self, x_BTD: Tensor, mask_BT: Tensor, members_PB: Tensor, centre: Tensor) -> tuple[Tensor, Tensor]:
+        """Sum and scatter of each part about a centre."""
+        if self.short:
+            y_BTD = torch.empty(x_BTD.shape, dtype=torch.bfloat16, device=x_BTD.device)
+            torch.sub(x_BTD, centre, out=y_BTD)
         else:
-            y_BTD = torch.addcmul(-centre / self.scale, x_BTD, 1 / self.scale).half()
+            y_BTD = x_BTD.to(centre.dtype) - centre
         y_BTD = y_BTD.masked_fill_(~mask_BT[..., None], 0)
         weights_PB = members_PB.to(centre.dtype)
-        total_BD = y_BTD.sum(1, dtype=centre.dtype)
-        count = members_PB.to(STATE_DTYPE) @ mask_BT.sum(1, dtype=STATE_DTYPE)
-        total = (weights_PB @ total_BD).to(STATE_DTYPE)
+        total = weights_PB @ y_BTD.sum(1, dtype=centre.dtype)
         if y_BTD.shape[1] >= _LONG:
-            scatter_BDD = _products(y_BTD)
-            return count, total, (weights_PB @ scatter_BDD.flatten(1)).reshape(-1, *scatter_BDD.shape[1:])
+            scatter_BDD = products(y_BTD)
+            return total, (weights_PB @ scatter_BDD.flatten(1)).reshape(-1, *scatter_BDD.shape[1:])
         y_PND = torch.where(members_PB[..., None, None], y_BTD, 0).flatten(1, 2)
-        return count, total, _products(y_PND)
+        return total, products(y_PND)
 
     def moments(self) -> list[Moments]:
         """The moments of each part, about its own mean."""
-        total_PD, scatter_PDD = self.total, self.scatter
-        if self.scale is not None:
-            scale = self.scale.to(STATE_DTYPE)
-            total_PD, scatter_PDD = total_PD * scale, scatter_PDD * torch.outer(scale, scale)
-        offset_PD = total_PD / self.count.clamp_min(1)[:, None]
-        own_PDD = scatter_PDD - total_PD[:, :, None] * offset_PD[:, None]
-        mean_PD = self.centre.to(STATE_DTYPE) + offset_PD
-        parts = zip(self.count, mean_PD, own_PDD, strict=True)
-        return [Moments(count, mean, own, None, None) for count, mean, own in parts]
+        return about_means(self.count, self.centre, self.total, self.scatter)
 
 
-def _products(y: Tensor) -> Tensor:
-    """``yᵀy`` of each matrix of a stack; of float16 on tensor cores, added up in float32."""
-    if y.dtype == torch.float16:
+def about_means(count_P: Tensor, centre_D: Tensor, total_PD: Tensor, scatter_PDD: Tensor) -> list[Moments]:
+    """Sums about one centre as moments about the mean of each part."""
+    offset_PD = total_PD / count_P.clamp_min(1)[:, None]
+    own_PDD = scatter_PDD - total_PD[:, :, None] * offset_PD[:, None]
+    mean_PD = centre_D.to(STATE_DTYPE) + offset_PD
+    parts = zip(count_P, mean_PD, own_PDD, strict=True)
+    return [Moments(count, mean, own, None, None) for count, mean, own in parts]
+
+
+def moments_of_few(x_CBD: Tensor, members_PB: Tensor) -> list[list[Moments]]:
+    """Moments of each part of a few rows, for a stack of clouds at once, in float64."""
+    x_CBD = x_CBD.double()
+    centre_CD = x_CBD.mean(1)
+    y_CPBD = (x_CBD - centre_CD[:, None])[:, None] * members_PB[..., None]
+    scatter_CPDD, total_CPD = y_CPBD.mT @ y_CPBD, y_CPBD.sum(2)
+    count_P = members_PB.sum(1, dtype=STATE_DTYPE)
+    return [about_means(count_P, *sums) for sums in zip(centre_CD, total_CPD, scatter_CPDD, strict=True)]
+
+
+def on_the_grid(centre: Tensor) -> Tensor:
+    """A centre that bfloat16 can hold: rows of bfloat16 minus it are rounded little, and not all to one side."""
+    return centre.bfloat16().to(centre.dtype)
+
+
+def products(y: Tensor) -> Tensor:
+    """``yᵀy`` of each matrix of a stack; of bfloat16 on tensor cores, added up in float32."""
+    if y.dtype == torch.bfloat16 and y.is_cuda:
         return torch.bmm(y.mT, y, out_dtype=torch.float32)
     return y.mT @ y
 
 
 def _mean(x_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-    """Mean of the chosen rows, in at least float32; 0 where it is not finite."""
+    """Mean of the rows under the mask, in at least float32; 0 where it is not finite."""
     work = torch.float64 if x_BTD.dtype == torch.float64 else torch.float32
     total = torch.where(mask_BT[..., None], x_BTD, 0).sum((0, 1), dtype=work)
-    mean = total / mask_BT.sum().clamp_min(1)
-    return torch.where(torch.isfinite(mean), mean, 0)
+    return (total / mask_BT.sum().clamp_min(1)).nan_to_num_(0.0, 0.0, 0.0)
