@@ -38,6 +38,7 @@ _HOME = {
     "levina_bickel": "geometry.dimension",
     "local_isotropy": "geometry.isotropy",
     "neighbours": "geometry.neighbours",
+    "open_run": "store.run",
     "pairing_share": "evidence.pairing",
     "participation_ratio": "geometry.isotropy",
     "partition_ratio": "geometry.isotropy",
@@ -86,6 +87,7 @@ if TYPE_CHECKING:
     from anisoscope.stats.moments import Moments as Moments
     from anisoscope.stats.reduce import all_reduce as all_reduce
     from anisoscope.stats.reservoir import Reservoir as Reservoir
+    from anisoscope.store.run import open_run as open_run
 
 
 def __getattr__(name: str) -> object:

@@ -7,10 +7,11 @@ judges them on the other. Between observations nothing is attached and nothing i
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from torch import nn
@@ -33,6 +34,7 @@ from anisoscope.observe.targets import LossFn, pass_again
 from anisoscope.observe.timing import Clock
 from anisoscope.observe.worker import Crew, Worker
 from anisoscope.stats.reduce import Company
+from anisoscope.store.run import Run, create_run
 
 VIEWS = ("representation", "weight", "embedding")
 CLOUDS = ("all", "no-first")
@@ -62,7 +64,8 @@ class Scope:
     ``"always"``; ``budget="1%"`` takes its place and spaces observations so that they cost no more than that share.
     ``targets`` adds two nulls for an extra pass each (``loss_fn(output, labels)`` where the model itself returns no
     loss); ``probe`` are held-out token ids for the dimension of every layer. ``sites`` names blocks and linear maps
-    where the structure does not tell. A training that is resumed begins at ``first_step``. Under ``torch.distributed``
+    where the structure does not tell. A training that is resumed begins at ``first_step``. Rows go to a ``sink`` with
+    ``write(rows)``, or into a new run in the folder ``store``, which ``open_run`` reads. Under ``torch.distributed``
     every rank makes a scope and takes the same steps; rank 0 has the rows. ``pending`` observations may wait to be
     judged; ``timeout`` is how long ranks wait for one another, in seconds.
     """
@@ -86,6 +89,7 @@ class Scope:
         anchor: int | None = None,
         sites: Sites | Sequence[str] | None = None,
         sink: Sink | None = None,
+        store: str | os.PathLike[str] | None = None,
         reservoir_rows: int = 8192,
         resamples: int = 999,
         seed: int = 0,
@@ -106,10 +110,18 @@ class Scope:
         anchor = anchor if anchor is not None else (None if steps is None else int(EARLY * steps))
         every_null = (*nulls, *(TARGETS if targets else ()))
         request = Request(tuple(proxies), rank, tuple(clouds), every_null, resamples, seed)
+        self._company = Company(timeout)
+        self._run: Run | None = None
+        if store is not None:
+            if sink is not None:
+                raise broken("rows must go to a sink or to a store", "both", "pass one of them")
+            if self._company.leads:
+                config = asdict(request) | {"views": self.views, "steps": steps, "schedule": schedule, "budget": budget}
+                self._run = create_run(store, config=config, kind="scope", notes=self.notes)
+                sink = self._run.sink("scope", model=type(unwrapped(model)).__name__, seed=seed)
         self._crew = Crew()
         self._series = Series(request, anchor=anchor, sink=sink, each=self._crew.each)
         self._worker = Worker(self._series.judge, pending=pending)
-        self._company = Company(timeout)
         self._probe = None if probe is None else Probe(probe, seed=seed)
         self._targets = tuple(null for null in TARGETS if null in every_null)
         self._loss_fn, self._rows, self._seed, self._strict = loss_fn, reservoir_rows, seed, strict
@@ -179,6 +191,8 @@ class Scope:
             warnings.warn(f"not judged within {timeout:g} s: the observations of steps {dropped}", stacklevel=2)
         else:
             self._series.forget()
+        if self._run is not None:
+            self._run.close("interrupted" if dropped else "finished")
         self._model, self._window, self._probe = nn.Identity(), None, None
         self.sites = replace(self.sites, blocks=(), weights=(), embedding=None, output=None)
         self._raise_if_strict()

@@ -121,3 +121,40 @@ def test_an_overflow_in_a_window_is_left_out():
 def test_wrong_schedules_are_named(act, message):
     with pytest.raises(ValueError, match=message):
         act()
+
+
+def test_what_always_samples_stays_inside_its_intervals(monkeypatch):
+    """A quarter of the layers in turn and half of the tokens, against everything: the weights are held still."""
+    monkeypatch.setattr("anisoscope.scope.ALWAYS_TOKENS", 54)
+    from anisoscope.capture.sites import find_sites
+    from anisoscope.capture.taps import Taps
+    from anisoscope.observe.gathering import Gathering
+    from anisoscope.observe.judging import Request
+    from anisoscope.observe.series import Series
+    from anisoscope.observe.statistics import Observed
+
+    model = build("gpt_neox").eval()
+    scope = small(model, steps=200, schedule="always", views=("representation",))
+    everything = Gathering(("representation",))
+    start, end = scope._schedule.window(199)
+    assert end - start > 40
+    for step in range(200):
+        inputs = batch(seed=step, sequences=12)
+        with scope.step():
+            model(**inputs).loss.backward()
+        if step >= start:
+            everything.next_step(everything.views, rows=8192, vocabulary=0, most_tokens=0)
+            with Taps(model, find_sites(model), everything):
+                model(**inputs).loss.backward()
+    series = Series(Request(("pca",), 4, ("all",), ("haar",), 9, 0), anchor=None, sink=None)
+    series.judge(Observed(199, everything.statistics))
+    key = ("layer", "view", "proxy", "measure", "null")
+    full = {tuple(r[k] for k in key): r for r in series.rows if r["measure"] == "enrichment"}
+    inside = 0
+    for r in scope.rows():
+        name = tuple(r[k] for k in key)
+        if r["step"] == 199 and r["timing"] == "rolling" and name in full:
+            assert r["n"] > 0
+            inside += r["low"] <= full[name]["value"] <= r["high"]
+            assert r["value"] == pytest.approx(full[name]["value"], rel=0.15)
+    assert inside == 4  # every layer

@@ -327,3 +327,99 @@ def test_steps_do_not_nest():
     scope = small(build("gpt2"), schedule=[5])
     with scope.step(), pytest.raises(ValueError, match="must not be nested"), scope.step():
         pass
+
+
+def test_statistics_take_memory_of_the_width_and_not_of_the_tokens():
+    """O(sites · (D² + reservoir_rows · D)): equal for any number of tokens once the sample is full."""
+    sizes = []
+    for micro in (4, 16):
+        model = build("gpt_neox")
+        scope = small(model, schedule=[0], reservoir_rows=32, views=("representation", "weight"))
+        taken = []
+        scope._worker.submit = lambda o, taken=taken: taken.append(o.bytes)
+        with scope.step():
+            for i in range(micro):
+                model(**batch(seed=i, sequences=12)).loss.backward()
+        sizes += taken
+    assert sizes[0] == sizes[1]
+
+
+def test_masked_positions_meet_masked_positions():
+    """In a masked language model pairing permutes inside strata: the share is that of the pure function with them."""
+    from anisoscope import fit_subspace, pairing_share
+    from anisoscope.observe.gathering import Gathering
+    from anisoscope.observe.judging import _stacked
+    from anisoscope.observe.statistics import Observed
+
+    g = torch.Generator().manual_seed(0)
+    inputs = batch(sequences=24, padded=True)
+    labels = torch.where((torch.rand(24, 9, generator=g) < 0.3) & inputs["attention_mask"].bool(), 5, -100)
+    model = build("bert").eval()
+    listener = Gathering(("weight",))
+    with Taps(model, find_sites(model), listener):
+        model(**(inputs | {"labels": labels})).loss.backward()
+    observed = Observed(0, listener.statistics)
+    stacked = _stacked(observed, 1, 0, None)
+    assert stacked.strata is not None
+    keys = sequence_keys(inputs["input_ids"], inputs["attention_mask"].bool(), seed=0)
+    for id_, strata, x in zip(stacked.ids[stacked.unit], stacked.strata, stacked.inputs, strict=True):
+        (place,) = torch.nonzero(keys == id_)[:, 0].tolist()
+        length = int(inputs["attention_mask"][place].sum())
+        expected = torch.where(labels[place] != -100, 2, 1)
+        expected[0], expected[length:] = 0, -1
+        assert torch.equal(strata, expected[: len(strata)])
+        assert not x[length:].any()
+    proxy = fit_subspace(stacked.inputs[stacked.strata >= 0], method="pca", rank=4)
+    share = pairing_share(stacked.inputs, stacked.deltas, proxy, strata=stacked.strata)
+    assert 0 < share < 1
+
+
+def test_equal_sequences_are_one_unit_and_all_are_counted():
+    model = build("gpt2").eval()
+    scope = small(model, schedule=[0])
+    inputs = batch(sequences=12, padded=False)
+    with scope.step():
+        for _ in range(2):  # the same sequences twice
+            model(**inputs).loss.backward()
+    once = small(build("gpt2").eval(), schedule=[0])
+    with once.step():
+        once._model(**inputs).loss.backward()
+    for view in ("representation", "weight"):
+        key = {"view": view, "layer": 1, "proxy": "pca", "measure": "enrichment", "null": "haar"}
+        a, b = chosen(scope.rows(), **key), chosen(once.rows(), **key)
+        assert a["value"] == pytest.approx(b["value"], rel=1e-4)
+        assert (a["low"], a["high"]) == pytest.approx((b["low"], b["high"]), rel=1e-3)
+
+
+def test_a_program_that_forgets_to_close_ends_in_peace():
+    import subprocess
+    import sys
+
+    code = """
+import torch
+from torch import nn
+from anisoscope import Scope
+model = nn.Sequential(*(nn.Sequential(nn.Linear(16, 16), nn.Tanh()) for _ in range(2)))
+scope = Scope(model, rank=4, schedule=1)
+for _ in range(3):
+    with scope.step():
+        model(torch.randn(12, 9, 16)).square().sum().backward()
+print("done")
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
+    assert (found.returncode, found.stdout.strip(), found.stderr.strip()) == (0, "done", "")
+
+
+def test_rows_go_into_a_run_on_disk(tmp_path):
+    from anisoscope import open_run
+
+    *_, scope = train("gpt2", lambda model: small(model, schedule=2, store=tmp_path / "run"), steps=5)
+    assert open_run(tmp_path / "run").manifest["status"] == "running"
+    scope.close()
+    run = open_run(tmp_path / "run")
+    assert run.finished
+    assert run.manifest["config"]["rank"] == 4
+    found = [{name: row[name] for name in scope.rows()[0]} for row in run.table().to_pylist()]
+    assert repr(found) == repr(scope.rows())
+    with pytest.raises(ValueError, match="a sink or to a store"):
+        small(build("gpt2"), store=tmp_path / "other", sink=run.sink("a"))

@@ -9,14 +9,17 @@ many there are.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import queue
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -24,29 +27,53 @@ from torch import Tensor
 from anisoscope.observe.statistics import Observed
 
 _NICE = 10
+_PATIENCE = 5.0  # seconds to wait for a thread that has nothing left to do
+_AT_EXIT = 60.0  # and for judgements that nobody asked for any more
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
 class Crew:
-    """Threads that judge sites beside one another; one where the training itself needs the cores."""
+    """Threads that judge sites beside one another; none where the training itself needs the cores."""
 
     def __init__(self) -> None:
-        self._threads: ThreadPoolExecutor | None = None
+        self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._threads: list[threading.Thread] = []
 
     def each(self, act: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-        """``act`` on every item, results in order."""
-        if self._threads is None:
-            size = max(1, (os.cpu_count() or 1) // 2) if torch.cuda.is_initialized() else 1
-            self._threads = ThreadPoolExecutor(size, "anisoscope-judge", initializer=_modest)
-        return list(self._threads.map(act, items))
+        """``act`` on every item, results in order; the first error is raised."""
+        if not torch.cuda.is_initialized():
+            return [act(item) for item in items]
+        while len(self._threads) < max(1, (os.cpu_count() or 1) // 2):
+            self._threads.append(threading.Thread(target=self._serve, name="anisoscope-judge", daemon=True))
+            self._threads[-1].start()
+        futures = []
+        for item in items:
+            future: Future[Result] = Future()
+            futures.append(future)
+            self._tasks.put(partial(_fulfil, future, act, item))
+        return [future.result() for future in futures]
 
     def dismiss(self) -> None:
         """Let the threads go."""
-        if self._threads is not None:
-            self._threads.shutdown(wait=False)
-            self._threads = None
+        for _ in self._threads:
+            self._tasks.put(None)
+        for thread in self._threads:
+            thread.join(_PATIENCE)
+        self._threads = []
+
+    def _serve(self) -> None:
+        _modest()
+        while (task := self._tasks.get()) is not None:
+            task()
+
+
+def _fulfil(future: Future[Any], act: Callable[[Any], Any], item: Any) -> None:
+    try:
+        future.set_result(act(item))
+    except BaseException as error:
+        future.set_exception(error)
 
 
 def _modest() -> None:
@@ -93,6 +120,8 @@ class Worker:
         self._left: list[int] = []
         self._on_device = 0  # bytes that wait to be moved
         self._lock = threading.Condition()
+        # A thread that is still at work when the interpreter goes would take the whole program down with it.
+        atexit.register(_end_in_peace, weakref.ref(self))
 
     @property
     def busy(self) -> bool:
@@ -137,6 +166,8 @@ class Worker:
         """Let the threads go once they have finished what they hold."""
         if self._threads:
             self._moving.put(None)
+            for thread in self._threads:
+                thread.join(_PATIENCE)
             self._threads = []
 
     def _move(self) -> None:
@@ -162,3 +193,10 @@ class Worker:
             with self._lock:
                 self._left.pop(0)
                 self._lock.notify_all()
+
+
+def _end_in_peace(worker: weakref.ref[Worker]) -> None:
+    found = worker()
+    if found is not None:
+        found.drain(_AT_EXIT)
+        found.stop()

@@ -1,0 +1,223 @@
+"""A run: a directory with a manifest, rows in Parquet parts, and tensors in safetensors."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from anisoscope.errors import AnisoscopeError, broken
+from anisoscope.store.files import Folder
+from anisoscope.store.lock import Lock
+from anisoscope.store.schema import COLUMNS, SCHEMA, SCHEMA_VERSION, as_table, require_known
+
+MANIFEST = "manifest.json"
+_PART, _ENDING = "rows-", ".parquet"
+
+
+class Run:
+    """What was measured, and how: read by anyone, written by one process (or by several, each with parts of its own).
+
+    ``damaged`` names parts that were torn by a crash of the disk or a copy that broke off; they are left out.
+
+    >>> run = create_run("memory://example", config={"rank": 8})
+    >>> run.write("decoder-0", [{"step": 0, "measure": "energy", "value": 0.25}])
+    >>> open_run("memory://example").table().num_rows
+    1
+    """
+
+    def __init__(self, folder: Folder, manifest: dict[str, Any], lock: Lock | None = None) -> None:
+        self._folder, self._lock = folder, lock
+        self.manifest = manifest
+        self.damaged: list[str] = []
+
+    @property
+    def path(self) -> str:
+        """Where the run is."""
+        return self._folder.url
+
+    @property
+    def name(self) -> str:
+        """The name that its rows carry."""
+        return str(self.manifest.get("name", ""))
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run came to its end."""
+        return self.manifest.get("status") == "finished"
+
+    def write(self, writer: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Add the rows of one observation; written again (after a resume) they take the place of the first.
+
+        ``writer`` names whoever writes, so that several may: parts of different writers never meet.
+        """
+        table = as_table({"run": self.name} | dict(row) for row in rows)
+        if not table.num_rows:
+            return
+        steps = set(table["step"].to_pylist())
+        if len(steps) > 1 or not _is_plain(writer):
+            raise broken(
+                "a part must hold the rows of one step, by a writer with a plain name",
+                f"{len(steps)} steps by {writer!r}",
+                "write each observation on its own",
+            )
+        step = steps.pop()
+        content = io.BytesIO()
+        pq.write_table(table, content, compression="zstd")
+        self._folder.write(f"{_PART}{writer}-{-1 if step is None else step:09d}{_ENDING}", content.getvalue())
+
+    def sink(self, writer: str, **constant: Any) -> Sink:
+        """Something with ``write(rows)`` that adds constant columns (``model``, ``role``, ``seed``) to every row."""
+        return Sink(self, writer, constant)
+
+    def table(self) -> pa.Table:
+        """All rows as an Arrow table, in the order of writers and steps."""
+        self.damaged, parts = [], []
+        for name in self._folder.names(_ENDING):
+            try:
+                part = pq.read_table(io.BytesIO(self._folder.read(name)))
+            except (pa.ArrowInvalid, OSError):
+                self.damaged.append(name)
+                continue
+            parts.append(_completed(part))
+        return pa.concat_tables(parts) if parts else SCHEMA.empty_table()
+
+    def rows(self) -> Any:
+        """All rows as a pandas data frame; null and NaN are two things there too (Arrow types)."""
+        import pandas as pd
+
+        return self.table().to_pandas(types_mapper=pd.ArrowDtype)
+
+    def update(self, **fields: Any) -> None:
+        """Change the manifest."""
+        self.manifest = self.manifest | fields
+        self._folder.write(MANIFEST, json.dumps(self.manifest, indent=1, default=str).encode())
+
+    def write_tensors(self, name: str, tensors: Mapping[str, np.ndarray], **metadata: str) -> None:
+        """Keep arrays (subspaces) as ``name.safetensors``."""
+        from safetensors.numpy import save
+
+        self._folder.write(f"{name}.safetensors", save(dict(tensors), metadata or None))
+
+    def tensors(self, name: str) -> dict[str, np.ndarray]:
+        """Arrays that were kept."""
+        from safetensors import SafetensorError
+        from safetensors.numpy import load
+
+        try:
+            return load(self._folder.read(f"{name}.safetensors"))
+        except FileNotFoundError as error:
+            raise broken("tensors must have been kept under this name", name, f"there are {self._kept()}") from error
+        except SafetensorError as error:
+            raise AnisoscopeError(f"{name}.safetensors in {self.path} is damaged: {error}") from error
+
+    def _kept(self) -> str:
+        return ", ".join(name.removesuffix(".safetensors") for name in self._folder.names(".safetensors")) or "none"
+
+    def close(self, status: str | None = None) -> None:
+        """Let others write; ``status`` goes into the manifest."""
+        if status is not None:
+            self.update(status=status, ended=_now())
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        if self._lock is not None:
+            self.close(None if kind is None else "interrupted")
+
+
+class Sink:
+    """Takes the rows of a scope into a run."""
+
+    def __init__(self, run: Run, writer: str, constant: dict[str, Any]) -> None:
+        unknown = set(constant) - set(COLUMNS)
+        if unknown:
+            raise broken("constant columns must be of the schema", sorted(unknown), f"known are {', '.join(COLUMNS)}")
+        self._run, self._writer, self._constant = run, writer, constant
+
+    def write(self, rows: list[dict[str, Any]]) -> None:
+        """Add the rows of one observation."""
+        self._run.write(self._writer, [self._constant | row for row in rows])
+
+
+def create_run(path: str | os.PathLike[str], *, config: Mapping[str, Any] | None = None, **about: Any) -> Run:
+    """Begin a run in a folder that holds none."""
+    folder = Folder(path)
+    if folder.exists(MANIFEST):
+        raise AnisoscopeError(
+            f"{folder} holds a run already; nothing was overwritten. Choose another folder or resume it"
+        )
+    lock = _locked(folder)
+    name = str(folder.url).rstrip("/").rsplit("/", 1)[-1]
+    manifest = {
+        "schema_version": SCHEMA_VERSION,
+        "name": name,
+        "created": _now(),
+        "status": "running",
+        "config": dict(config or {}),
+    }
+    run = Run(folder, manifest, lock)
+    try:
+        run.update(**about)
+    except AnisoscopeError:
+        run.close()
+        raise
+    return run
+
+
+def open_run(path: str | os.PathLike[str], *, write: bool = False) -> Run:
+    """Open a run to read it, or with ``write`` to go on with it."""
+    folder = Folder(path)
+    if not folder.exists(MANIFEST):
+        near = "; there is no such folder" if not folder.exists() else ""
+        raise AnisoscopeError(f"{folder} is no run: it has no {MANIFEST}{near}")
+    try:
+        manifest = json.loads(folder.read(MANIFEST))
+    except ValueError as error:
+        raise AnisoscopeError(f"the {MANIFEST} of {folder} is damaged: {error}") from error
+    if not isinstance(manifest, dict):
+        raise AnisoscopeError(f"the {MANIFEST} of {folder} is damaged: no object")
+    require_known(manifest.get("schema_version"), str(folder))
+    return Run(folder, manifest, _locked(folder) if write else None)
+
+
+def _locked(folder: Folder) -> Lock | None:
+    """The lock of a local run; object stores have none, there writers must have different names."""
+    if not folder.local:
+        return None
+    local = Path(folder.path(""))
+    try:
+        local.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise AnisoscopeError(f"cannot make {local}: {error.strerror or error}") from error
+    lock = Lock(local)
+    lock.acquire()
+    return lock
+
+
+def _completed(part: pa.Table) -> pa.Table:
+    """A part of an older schema has fewer columns: they are null."""
+    for field in SCHEMA:
+        if field.name not in part.column_names:
+            part = part.append_column(field, pa.nulls(part.num_rows, field.type))
+    return part.select(SCHEMA.names).cast(SCHEMA)
+
+
+def _is_plain(name: str) -> bool:
+    return bool(name) and all(c.isalnum() or c in "-_." for c in name)
+
+
+def _now() -> str:
+    return datetime.now().astimezone().isoformat(timespec="seconds")
