@@ -67,7 +67,7 @@ def test_a_budget_is_kept():
     scope = small(model, steps=None, budget="20%", views=("representation",))
     for step in range(120):
         with scope.step():
-            model(**batch(seed=step, sequences=12)).loss.backward()
+            model(**batch(seed=step, sequences=24)).loss.backward()
             time.sleep(0.01)
     seen = sorted({r["step"] for r in scope.rows()})
     assert seen[:2] == [0, 8]
