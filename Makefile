@@ -29,6 +29,8 @@ bench: $(VENV)/.dev $(VENV)/.models $(PEERS)/.peers
 	$(BIN)/python -m bench.cloud --peers $(PEERS)/bin/python
 	$(BIN)/python -m bench.semi_nmf --peers $(PEERS)/bin/python
 	$(BIN)/python -m bench.nulls
+	$(BIN)/python -m bench.memory
+	$(BIN)/python -m bench.overhead --device cpu --only default
 
 # Asks the peers again and rewrites docs/conformance.md; `make test` only checks that the page is up to date.
 conformance: $(VENV)/.dev $(PEERS)/.peers

@@ -423,3 +423,22 @@ def test_rows_go_into_a_run_on_disk(tmp_path):
     assert repr(found) == repr(scope.rows())
     with pytest.raises(ValueError, match="a sink or to a store"):
         small(build("gpt2"), store=tmp_path / "other", sink=run.sink("a"))
+
+
+def test_many_forward_passes_before_one_backward_are_all_counted_once():
+    found = []
+    for together in (False, True):
+        model = build("gpt2").eval()
+        scope = small(model, schedule=[0], views=("representation", "weight"))
+        with scope.step():
+            losses = []
+            for i in range(11):  # more than are remembered
+                losses.append(model(**batch(seed=i, sequences=12)).loss)
+                if not together:
+                    losses.pop().backward()
+            if together:
+                torch.stack(losses).sum().backward()
+        found.append(scope.rows())
+    for a, b in zip(*found, strict=True):
+        assert (a["tokens"], a["n"]) == (b["tokens"], b["n"])
+        assert a["value"] == pytest.approx(b["value"], rel=1e-4, abs=1e-6)

@@ -21,6 +21,7 @@ from anisoscope.stats.running import Running, moments_of_few
 
 SKETCH = 32
 IGNORED = -100
+_RECENT = 8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,6 +62,7 @@ class Gathering(Listener):
     _batch: Batched | None = None  # the one of this step
     _pending: Context | None = None  # of the call whose clouds wait in it
     _contexts: dict[int, Context] = field(default_factory=dict)
+    _counted: set[int] = field(default_factory=set)
     _sketches: dict[int, Tensor] = field(default_factory=dict)
 
     def next_step(
@@ -74,7 +76,7 @@ class Gathering(Listener):
     ) -> None:
         """Go on with another step of the window, in which ``layers`` pass."""
         self.views, self.rows, self.vocabulary, self.most_tokens = views, rows, vocabulary, most_tokens
-        self._contexts = {}
+        self._contexts, self._counted = {}, set()
         self._batch = self._batched.setdefault(layers, Batched(parts=2)) if most_tokens else None
 
     def end_step(self) -> None:
@@ -89,7 +91,7 @@ class Gathering(Listener):
         found = dict(self._sums)
         for name, running in self._running.items():
             found |= {name._replace(fold=fold): moments for fold, moments in enumerate(running.moments())}
-        found |= _few(self._firsts)
+        found = merged(found, _few(self._firsts))
         for batched in self._batched.values():
             for key, parts in batched.moments().items():
                 assert isinstance(key, Name)
@@ -174,7 +176,11 @@ class Gathering(Listener):
 
     def _context(self, x_BTD: Tensor, batch: Batch) -> Context:
         if batch.number not in self._contexts:
+            while len(self._contexts) >= _RECENT:  # many micro-batches must not pile up; an old one is made again
+                self._contexts.pop(next(iter(self._contexts)))
+                self._sums, self._firsts = merged(self._sums, _few(self._firsts)), {}
             self._contexts[batch.number] = self._made_context(x_BTD, batch)
+            self._counted.add(batch.number)
         return self._contexts[batch.number]
 
     def _made_context(self, x_BTD: Tensor, batch: Batch) -> Context:
@@ -184,7 +190,8 @@ class Gathering(Listener):
             tokens = torch.arange(shape[0] * shape[1], device=x_BTD.device).reshape(shape) + (batch.number << 32)
         given = batch.mask is not None and batch.mask.shape == shape
         mask = batch.mask.bool() if given and batch.mask is not None else torch.ones_like(tokens, dtype=torch.bool)
-        self._add({Name("tokens", 0, "all", 0, "sum"): mask.sum()})
+        if batch.number not in self._counted:
+            self._add({Name("tokens", 0, "all", 0, "sum"): mask.sum()})
         stride = -(-mask.numel() // self.most_tokens) if self.most_tokens else 1
         tokens, mask = tokens[::stride], mask[::stride]
         keys = sequence_keys(tokens, mask, seed=self.seed)
@@ -199,7 +206,7 @@ class Gathering(Listener):
                 Selection.of(tokens, fold, rows=self.rows, seed=self.seed) for fold in mask & members[..., None]
             )
             kept = first, second
-            for fold, selection in enumerate(kept):
+            for fold, selection in enumerate(kept if batch.number not in self._counted else ()):
                 self._add({Name("tokens", 0, "all", fold, "kept"): selection.take(tokens[..., None])})
         return Context(
             stride,

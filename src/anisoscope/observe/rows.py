@@ -182,9 +182,11 @@ def skipped_row(step: int, why: str, tokens: int | None = None) -> Row:
     return row(step=step, tokens=tokens, cloud=None, measure="skipped", note=why)
 
 
-def undetermined_row(observed: Observed, null: str, why: str) -> Row:
-    """A null that could not be had at this observation."""
-    return row(**stamp(observed), cloud=None, measure="enrichment", null=null, value=math.nan, note=why)
+def undetermined_row(observed: Observed, what: str, why: str) -> Row:
+    """A null that could not be had at this observation, or what is to be known of the points ``what``."""
+    if what.startswith("targets"):
+        return row(**stamp(observed), cloud=None, measure="enrichment", null=what, value=math.nan, note=why)
+    return row(**stamp(observed), view="embedding", points=what, cloud=None, measure="note", note=why)
 
 
 def stamp(observed: Observed) -> Row:
