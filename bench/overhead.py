@@ -15,6 +15,7 @@ import statistics
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,11 @@ class Training:
         self.optimizer.step()
         self.optimizer.zero_grad()
 
+    def run(self, steps: int, scope: Scope | None = None) -> None:
+        """Several steps."""
+        for number in range(steps):
+            self.step(number, scope)
+
     def timed(self, act: Callable[[], Any]) -> float:
         """Seconds, the device waited for before and after."""
         self._wait()
@@ -91,8 +97,8 @@ def always(training: Training, *, rounds: int, block: int, views: tuple[str, ...
     bare, observed = [], []
     for number in range(rounds + 1):
         pair = (
-            training.timed(lambda: [training.step(i) for i in range(block)]) / block,
-            training.timed(lambda: [training.step(i, scope) for i in range(block)]) / block,
+            training.timed(partial(training.run, block)) / block,
+            training.timed(partial(training.run, block, scope)) / block,
         )
         if number >= 1:
             bare.append(pair[0])
@@ -108,13 +114,13 @@ def default(training: Training, *, steps: int, bare_steps: int, repeats: int, **
     """Whole observed trainings, each between stretches of bare steps."""
     bare, totals, drains, rows = [], [], [], 0
     for _ in range(repeats):
-        bare.append(training.timed(lambda: [training.step(i) for i in range(bare_steps)]) / bare_steps)
+        bare.append(training.timed(partial(training.run, bare_steps)) / bare_steps)
         scope = Scope(training.model, steps=steps, strict=True, **options)
-        took = training.timed(lambda: [training.step(i, scope) for i in range(steps)])  # noqa: B023
+        took = training.timed(partial(training.run, steps, scope))
         drains.append(training.timed(scope.close))
         totals.append(took + drains[-1])
         rows = len(scope.rows())
-        bare.append(training.timed(lambda: [training.step(i) for i in range(bare_steps)]) / bare_steps)
+        bare.append(training.timed(partial(training.run, bare_steps)) / bare_steps)
     step, total = statistics.median(bare), statistics.median(totals)
     return {
         "bare": step,
@@ -155,10 +161,11 @@ def main() -> None:
             bare_steps = max(20, given.steps // 10)
             found = default(training, steps=given.steps, bare_steps=bare_steps, repeats=given.repeats)
             label = f"default schedule, {given.steps} steps, drain {found['drain']:.1f} s"
+            label += f"; bare stretches differ by {100 * found['spread']:.1f} %"
             each = found["total"] / given.steps
             cost = f"{100 * found['overhead']:+.2f} %"
             lines.append(f"| {name} | {label} | {1e3 * found['bare']:.2f} | {1e3 * each:.2f} | {cost} |")
-            print(lines[-1], f"(bare stretches differ by {100 * found['spread']:.1f} %)", flush=True)
+            print(lines[-1], flush=True)
     table = ["| model | scope | bare, ms a step | observed, ms a step | overhead |", "|---|---|---:|---:|---:|", *lines]
     shape = ", ".join(f"{name} {value}" for name, value in SHAPES[given.device].items())
     made_by = f"Made by `python -m bench.overhead --device {given.device}`: {shape}."

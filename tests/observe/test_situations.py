@@ -1,6 +1,7 @@
 """Training as people really do it: every bit as without the scope, every number that of a slow reference."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -174,7 +175,7 @@ def test_every_number_is_that_of_the_slow_reference(situation):
 
 def test_a_model_compiled_as_a_whole_says_so_and_stays_close():
     """Observed steps run without the graph: right, and apart from the bare run by rounding alone."""
-    configure = lambda model: torch.compile(model, backend="inductor")  # noqa: E731
+    configure = partial(torch.compile, backend="inductor")
     bare = train(steps=12, configure=configure)
     with pytest.warns(UserWarning, match="compiled as a whole"):
         observed = train(lambda model: small(model, schedule=2), steps=12, configure=configure)
