@@ -158,7 +158,7 @@ def main() -> None:
                 lines.append(f"| {name} | {label} | {1e3 * bare:.2f} | {1e3 * observed:.2f} | {cost} |")
                 print(lines[-1], flush=True)
         if given.only != "always":
-            bare_steps = max(20, given.steps // 10)
+            bare_steps = max(20, given.steps // 20)
             found = default(training, steps=given.steps, bare_steps=bare_steps, repeats=given.repeats)
             label = f"default schedule, {given.steps} steps, drain {found['drain']:.1f} s"
             label += f"; bare stretches differ by {100 * found['spread']:.1f} %"

@@ -39,7 +39,7 @@ from anisoscope.store.run import Run, create_run
 VIEWS = ("representation", "weight", "embedding")
 CLOUDS = ("all", "no-first")
 EARLY = 0.3
-ALWAYS_TOKENS = 8192
+ALWAYS_TOKENS = 2048
 
 
 class Scope:

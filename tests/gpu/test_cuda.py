@@ -57,11 +57,13 @@ def test_training_is_bit_identical(schedule, autocast):
     assert [r for r in observed[2].rows() if r["measure"] == "energy"]
 
 
-@pytest.mark.parametrize("rows", [0, 8192])
-def test_no_hook_waits_for_the_device(rows):
+@pytest.mark.parametrize(("rows", "most_tokens"), [(0, 0), (8192, 0), (0, 54)])
+def test_no_hook_waits_for_the_device(rows, most_tokens):
     model = build("gpt_neox").cuda().train()
     inputs = on_gpu(sequences=12)
-    listener = Gathering(VIEWS, rows=rows, vocabulary=40, guard=rows == 0)
+    options = {"rows": rows, "vocabulary": 40, "most_tokens": most_tokens}
+    listener = Gathering(VIEWS, guard=rows == 0)
+    listener.next_step(VIEWS, **options)
     sites = find_sites(model)
 
     def step():
@@ -71,11 +73,10 @@ def test_no_hook_waits_for_the_device(rows):
 
     with Taps(model, sites, listener):
         step()  # what is made once (the sketch, the graphs of cuBLAS) may wait
-    synced = Gathering(VIEWS, rows=rows, vocabulary=40, guard=rows == 0)
-    synced._sketches = listener._sketches
+    listener.end_step()
     torch.cuda.synchronize()
     waits = []
-    call = synced.__class__
+    call = Gathering
 
     class Watching(call):
         """Waiting for the device is an error inside every call of the listener, and allowed in the model's own code."""
@@ -97,12 +98,14 @@ def test_no_hook_waits_for_the_device(rows):
 
         return act
 
-    for name in ("activation", "gradient", "pair", "looked_up", "table"):
+    for name in ("activation", "gradient", "pair", "looked_up", "table", "end_step"):
         setattr(Watching, name, strict(name))
-    watching = Watching(VIEWS, rows=rows, vocabulary=40, guard=rows == 0)
+    watching = Watching(VIEWS, guard=rows == 0)
     watching._sketches = listener._sketches
+    watching.next_step(VIEWS, **options)
     with Taps(model, sites, watching) as taps:
         step()
+    watching.end_step()
     assert not waits
     taps.require_heard()
     torch.cuda.set_sync_debug_mode("error")  # a canary: the mode is on and does catch
@@ -128,6 +131,31 @@ def test_the_gpu_gives_the_numbers_of_the_cpu():
     for name, row in cpu.items():
         if row["view"] and row["measure"] in ("energy", "enrichment") and not (row["null"] or "").startswith("targets"):
             assert gpu[name]["value"] == pytest.approx(row["value"], rel=2e-3), name
+
+
+def test_what_is_accumulated_beside_the_training_is_what_a_cpu_accumulates(monkeypatch):
+    """Folds, first positions and the rest over two windows; rows would differ if a stream read too early."""
+    monkeypatch.setattr("anisoscope.scope.ALWAYS_TOKENS", 54)
+    found = []
+    for device in ("cpu", "cuda"):
+        model = build("gpt_neox").to(device).eval()
+        scope = Scope(model, steps=60, rank=4, resamples=19, schedule="always", strict=True, views=VIEWS[:2])
+        for number in range(60):
+            inputs = {name: tensor.to(device) for name, tensor in batch(seed=number, sequences=12).items()}
+            with scope.step():
+                model(**inputs).loss.backward()
+        found.append(
+            {
+                (r["step"], r["layer"], r["view"], r["points"], r["timing"], r["measure"], r["null"]): r["value"]
+                for r in scope.rows()
+                if r["measure"] in ("energy", "enrichment", "top_share", "mean_norm")
+            }
+        )
+    cpu, gpu = found
+    assert cpu.keys() == gpu.keys()
+    assert len(cpu) > 100
+    for name, value in cpu.items():
+        assert gpu[name] == pytest.approx(value, rel=2e-3, nan_ok=True), name
 
 
 def test_observations_that_wait_take_no_memory_on_the_gpu():

@@ -11,7 +11,7 @@ from anisoscope.errors import broken
 
 MOST = 16
 TURNS = 4
-END = 24  # the last look comes this part of the training before its end, so that it is judged when the training is over
+END = 12  # the last look comes this part of the training before its end, so that it is judged when the training is over
 
 
 @dataclass(slots=True)
@@ -36,11 +36,11 @@ class Schedule:
     ) -> Schedule:
         """A schedule as a user writes it.
 
-        ``"log"`` (at most 16 steps, the last one 4 % before the end), n for every n-th, the steps themselves,
+        ``"log"`` (at most 16 steps, the last one 8 % before the end), n for every n-th, the steps themselves,
         ``"1e6 tokens"`` or ``"always"``; a ``budget`` (``"1%"`` or 0.01) takes the place of a schedule.
 
         >>> sorted(Schedule.of("log", steps=2000).chosen)
-        [0, 2, 3, 5, 8, 12, 21, 34, 56, 93, 154, 255, 423, 699, 1158, 1916]
+        [0, 2, 3, 4, 7, 12, 20, 33, 55, 91, 150, 247, 408, 673, 1111, 1833]
         >>> [step for step in range(40) if Schedule.of("log").judged(step)]
         [0, 1, 2, 4, 8, 16, 32]
         """

@@ -13,6 +13,7 @@ from torch import Tensor
 from anisoscope.capture.calls import Batch
 from anisoscope.capture.taps import Listener
 from anisoscope.observe.statistics import Name, Statistics, merged
+from anisoscope.stats.aside import Aside
 from anisoscope.stats.batched import Batched
 from anisoscope.stats.counts import TokenCounts
 from anisoscope.stats.hashing import as_key, mix, sequence_keys
@@ -32,7 +33,6 @@ class Context:
     mask: Tensor  # (B, T)
     rest: Tensor  # (B, T), without first positions
     first: Tensor  # (B,) where each sequence begins
-    nonempty: Tensor  # (B, 1)
     members: Tensor  # (2, B), the sequences of each fold
     first_members: Tensor  # (2, B), those that are not all padding
     every: Tensor  # (B,) 0, 1, …
@@ -61,6 +61,7 @@ class Gathering(Listener):
     _batched: dict[frozenset[int] | None, Batched] = field(default_factory=dict)
     _batch: Batched | None = None  # the one of this step
     _pending: Context | None = None  # of the call whose clouds wait in it
+    _aside: Aside = field(default_factory=Aside)
     _contexts: dict[int, Context] = field(default_factory=dict)
     _counted: set[int] = field(default_factory=set)
     _sketches: dict[int, Tensor] = field(default_factory=dict)
@@ -77,13 +78,13 @@ class Gathering(Listener):
         """Go on with another step of the window, in which ``layers`` pass."""
         self.views, self.rows, self.vocabulary, self.most_tokens = views, rows, vocabulary, most_tokens
         self._contexts, self._counted = {}, set()
-        self._batch = self._batched.setdefault(layers, Batched(parts=2)) if most_tokens else None
+        self._batch = self._batched.setdefault(layers, Batched(2, self._aside)) if most_tokens else None
 
     def end_step(self) -> None:
         """All of the step has passed."""
         if self._batch is not None and self._pending is not None:
             context, self._pending = self._pending, None
-            self._batch.absorb(context.rest, context.first, context.members & context.nonempty[:, 0])
+            self._batch.absorb(context.rest, context.first, context.first_members)
 
     @property
     def statistics(self) -> Statistics:
@@ -119,6 +120,7 @@ class Gathering(Listener):
         if "weight" not in self.views:
             return
         context = self._absorb("weight", layer, "inputs", x_BTD, batch)
+        self._aside.join()
         x_BTD, delta_BTF = x_BTD[:: context.stride], delta_BTF[:: context.stride]
         for fold, mask_BT in enumerate(context.mask & context.members[..., None]):
             product = _product(torch.where(mask_BT[..., None], delta_BTF, 0), x_BTD, batch.sixteen_bit)
@@ -192,32 +194,37 @@ class Gathering(Listener):
         mask = batch.mask.bool() if given and batch.mask is not None else torch.ones_like(tokens, dtype=torch.bool)
         if batch.number not in self._counted:
             self._add({Name("tokens", 0, "all", 0, "sum"): mask.sum()})
-        stride = -(-mask.numel() // self.most_tokens) if self.most_tokens else 1
+        labels = batch.labels if batch.labels is not None and batch.labels.shape == shape else None
+        if not self.most_tokens:
+            context = self._shared(tokens, mask, labels, stride=1)
+            for fold, selection in enumerate((context.kept or ()) if batch.number not in self._counted else ()):
+                self._add({Name("tokens", 0, "all", fold, "kept"): selection.take(tokens[..., None])})
+            return context
+        with self._aside.reading(tokens, mask, labels):
+            return self._shared(tokens, mask, labels, stride=-(-mask.numel() // self.most_tokens))
+
+    def _shared(self, tokens: Tensor, mask: Tensor, labels: Tensor | None, *, stride: int) -> Context:
         tokens, mask = tokens[::stride], mask[::stride]
         keys = sequence_keys(tokens, mask, seed=self.seed)
         side_B = as_key(mix(keys, seed=self.seed)) & 1
         members = torch.stack([side_B == 0, side_B == 1])
         first_B = mask.int().argmax(1)
         later = torch.arange(mask.shape[1], device=mask.device)[None] != first_B[:, None]
-        labels = batch.labels[::stride] if batch.labels is not None and batch.labels.shape == shape else None
         kept = None
         if self.rows:
             first, second = (
                 Selection.of(tokens, fold, rows=self.rows, seed=self.seed) for fold in mask & members[..., None]
             )
             kept = first, second
-            for fold, selection in enumerate(kept if batch.number not in self._counted else ()):
-                self._add({Name("tokens", 0, "all", fold, "kept"): selection.take(tokens[..., None])})
         return Context(
             stride,
             mask,
             mask & later,
             first_B,
-            mask.any(1, keepdim=True),
             members,
             members & mask.any(1),
             torch.arange(mask.shape[0], device=mask.device),
-            torch.ones_like(mask) if labels is None else labels != IGNORED,
+            torch.ones_like(mask) if labels is None else labels[::stride] != IGNORED,
             kept,
         )
 

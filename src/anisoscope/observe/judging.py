@@ -112,7 +112,9 @@ def judge_observation(
             asked = [null for null in asked if not null.startswith("targets")]
         return _judge_additive(observed, case, pair, asked, start, request)
 
-    return dict(zip(cases, each(judge, cases), strict=True))
+    longest_first = sorted(cases, key=lambda case: case.place.view != "weight")
+    found = dict(zip(longest_first, each(judge, longest_first), strict=True))
+    return {case: found[case] for case in cases}
 
 
 def _asked(request: Request, observed: Observed, initial: Evidence | None, own: Sequence[str]) -> list[str]:

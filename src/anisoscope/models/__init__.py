@@ -1,0 +1,1 @@
+"""Models made from scratch: twins that differ in mask and objective alone."""
