@@ -11,7 +11,7 @@ PEERS := .venv-peers
 .PHONY: run test lint slow bench conformance docs clean
 
 run: $(VENV)/.core
-	$(BIN)/anisoscope measure demo
+	$(BIN)/anisoscope pair
 
 test: $(VENV)/.dev lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(THREADS) -m "not slow"
@@ -52,7 +52,7 @@ $(BIN)/python:
 # torch comes first and alone, so that nothing else can pull in another build of it.
 $(VENV)/.core: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) torch
-	$(PIP) -e .
+	$(PIP) -e ".[train,demo]"
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.core

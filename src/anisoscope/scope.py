@@ -12,19 +12,21 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
-from typing import Any
 
 from torch import nn
 
-from anisoscope.capture.compiled import eagerly, has_taps, is_compiled
+from anisoscope.capture.compiled import eagerly
 from anisoscope.capture.schedule import Schedule
-from anisoscope.capture.sites import Sites, choose_sites, unwrapped
+from anisoscope.capture.sites import Sites, unwrapped
 from anisoscope.capture.taps import Taps
 from anisoscope.errors import AnisoscopeError, broken
 from anisoscope.geometry.subspace import METHODS, Method
+from anisoscope.observe.agreement import Said, agreed, parted
+from anisoscope.observe.choosing import choose, require_known
 from anisoscope.observe.embedding import UpdateWatch, by_type, clouds, table_of, types_seen, vocabulary_of
 from anisoscope.observe.gathering import Gathering
 from anisoscope.observe.judging import Request
+from anisoscope.observe.memory import Memory
 from anisoscope.observe.probing import Probe, ProbeInput
 from anisoscope.observe.rows import Row
 from anisoscope.observe.series import Series, Sink
@@ -36,7 +38,6 @@ from anisoscope.observe.worker import Crew, Worker
 from anisoscope.stats.reduce import Company
 from anisoscope.store.run import Run, create_run
 
-VIEWS = ("representation", "weight", "embedding")
 CLOUDS = ("all", "no-first")
 EARLY = 0.3
 ALWAYS_TOKENS = 2048
@@ -64,8 +65,10 @@ class Scope:
     ``"always"``; ``budget="1%"`` takes its place and spaces observations so that they cost no more than that share.
     ``targets`` adds two nulls for an extra pass each (``loss_fn(output, labels)`` where the model itself returns no
     loss); ``probe`` are held-out token ids for the dimension of every layer. ``sites`` names blocks and linear maps
-    where the structure does not tell. A training that is resumed begins at ``first_step``. Rows go to a ``sink`` with
-    ``write(rows)``, or into a new run in the folder ``store``, which ``open_run`` reads. Under ``torch.distributed``
+    where the structure does not tell; ``ranks`` shows the first proxy at other ranks beside. A training that is resumed
+    begins at ``first_step``; with ``resumable`` the scope can be saved (``state``) and go on to the same rows
+    (``restore``). Rows go to a ``sink`` with ``write(rows)``, or into a new run in the folder ``store``, which
+    ``open_run`` reads. Under ``torch.distributed``
     every rank makes a scope and takes the same steps; rank 0 has the rows. ``pending`` observations may wait to be
     judged; ``timeout`` is how long ranks wait for one another, in seconds.
     """
@@ -87,6 +90,7 @@ class Scope:
         probe: ProbeInput | None = None,
         clouds: Sequence[str] = ("all",),
         anchor: int | None = None,
+        ranks: Sequence[int] = (),
         sites: Sites | Sequence[str] | None = None,
         sink: Sink | None = None,
         store: str | os.PathLike[str] | None = None,
@@ -94,22 +98,20 @@ class Scope:
         resamples: int = 999,
         seed: int = 0,
         strict: bool = False,
+        resumable: bool = False,
         pending: int = 8,
         timeout: float = 600.0,
     ) -> None:
-        if not any(parameter.requires_grad for parameter in model.parameters()):
-            raise broken("a model to observe must have parameters that require gradients", "none", "unfreeze it")
-        _require("proxies", proxies, METHODS)
-        _require("clouds", clouds, CLOUDS)
-        self.sites = choose_sites(model, sites)
-        self.notes: list[str] = list(self.sites.notes)
-        self._leave_out_compiled(model, views)
-        self.views = self._chosen_views(views)
+        require_known("proxies", proxies, METHODS)
+        require_known("clouds", clouds, CLOUDS)
+        choice = choose(model, sites, views)
+        self.sites, self.views, self.notes = choice.sites, choice.views, list(choice.notes)
+        self._whole_compiled = choice.whole_compiled
         self._model: nn.Module = model
         self._schedule = Schedule.of(schedule, steps=steps, budget=budget)
         anchor = anchor if anchor is not None else (None if steps is None else int(EARLY * steps))
         every_null = (*nulls, *(TARGETS if targets else ()))
-        request = Request(tuple(proxies), rank, tuple(clouds), every_null, resamples, seed)
+        request = Request(tuple(proxies), rank, tuple(clouds), every_null, resamples, seed, tuple(ranks))
         self._company = Company(timeout)
         self._run: Run | None = None
         if store is not None:
@@ -120,7 +122,7 @@ class Scope:
                 self._run = create_run(store, config=config, kind="scope", notes=self.notes)
                 sink = self._run.sink("scope", model=type(unwrapped(model)).__name__, seed=seed)
         self._crew = Crew()
-        self._series = Series(request, anchor=anchor, sink=sink, each=self._crew.each)
+        self._series = Series(request, anchor=anchor, sink=sink, each=self._crew.each, resumable=resumable)
         self._worker = Worker(self._series.judge, pending=pending)
         self._probe = None if probe is None else Probe(probe, seed=seed)
         self._targets = tuple(null for null in TARGETS if null in every_null)
@@ -173,6 +175,18 @@ class Scope:
         self._worker.drain()
         self._raise_if_strict()
         return list(self._series.rows)
+
+    def state(self) -> bytes:
+        """What a restart needs, as a safetensors file; waits for judgements under way."""
+        self._settle()
+        self._worker.drain()
+        return self._series.memory(self._step, self._between).to_bytes()
+
+    def restore(self, state: bytes) -> None:
+        """Go on where ``state`` was taken, in a new scope with the same options."""
+        memory = Memory.from_bytes(state)
+        self._series.remember(memory)
+        self._step, self._between = memory.step, memory.between
 
     def close(self, timeout: float | None = None) -> list[int]:
         """End the watch and let go of the model; returns the steps that could not be judged within ``timeout``.
@@ -323,30 +337,17 @@ class Scope:
     def _agree(self, error: str | None, statistics: Statistics) -> None:
         """All ranks are at the same step and none has failed; together they know when the next observation is."""
         own = tokens_of(statistics) if self._schedule.tokens else 0  # waits for the device, so only where needed
-        told = self._company.told((self._step, error, self._clock.plan, own, self._between))
-        if any(said[0] == "closed" for said in told):
-            raise AnisoscopeError(f"step {self._step} must be observed on all ranks, and one has closed its scope")
-        steps = sorted({step for step, *_ in told})
-        if len(steps) > 1:
-            raise AnisoscopeError(
-                f"all ranks must observe the same step, got {steps}; wrap the same steps in scope.step() on all ranks"
-            )
-        self._tokens_seen += sum(own + (own * b.steps if b.tokens is None else b.tokens) for *_, own, b in told)
-        self._schedule.plan(self._step, clock=told[0][2], tokens=self._tokens_seen)
-        for number, (_, why, *_) in enumerate(told):
-            if why is not None:
-                raise AnisoscopeError(f"rank {number}: {why}")
+        found = agreed(self._company, Said(self._step, error, self._clock.plan, own, self._between))
+        self._tokens_seen += found.tokens
+        self._schedule.plan(self._step, clock=found.plan, tokens=self._tokens_seen)
+        found.require_no_trouble()
 
     def _part(self) -> None:
-        """Say goodbye to the other ranks: all have taken the same number of steps."""
+        """Say goodbye to the other ranks."""
         if self._company.broken:
             return
         try:
-            told = self._company.told(("closed", self._step))
-            if len(set(told)) > 1:
-                at = [said[1] if said[0] == "closed" else said[0] for said in told]
-                apart = [f"rank {rank} is at step {step}" for rank, step in enumerate(at)]
-                raise AnisoscopeError(f"all ranks must take the same steps and then close, but {' and '.join(apart)}")
+            parted(self._company, self._step)
         except AnisoscopeError as error:
             self._series.failed(self._step, error)
             if not self._strict:
@@ -364,52 +365,6 @@ class Scope:
         for site in (*self.sites.blocks, *self.sites.weights):
             if names.get(site.name) is not site.module:
                 raise AnisoscopeError(f"the module {site.name} was replaced since the scope was made; make a new scope")
-
-    def _leave_out_compiled(self, model: nn.Module, views: Sequence[str] | None) -> None:
-        """Decide what can be seen of what is compiled."""
-        taps = has_taps(unwrapped(model))
-        self._whole_compiled = is_compiled(model) and not taps
-        if self._whole_compiled:
-            self.notes.append(
-                "the model is compiled as a whole: observed steps run without its graph, so weights differ from an "
-                "unobserved run by rounding; call anisoscope.install_taps(model) before torch.compile to be exact"
-            )
-            warnings.warn(self.notes[-1], stacklevel=3)
-        elif not taps and any(is_compiled(site.module) for site in self.sites.blocks) and self.sites.weights:
-            note = (
-                "blocks are compiled: no weight view, unless anisoscope.install_taps(model) came before torch.compile"
-            )
-            if views is not None and "weight" in views:
-                raise broken("the weight view must have hooks inside the blocks", "compiled blocks", note)
-            self.notes.append(note)
-            self.sites = replace(self.sites, weights=())
-
-    def _chosen_views(self, views: Sequence[str] | None) -> tuple[str, ...]:
-        weight = getattr(self.sites.embedding.module, "weight", None) if self.sites.embedding is not None else None
-        has = {
-            "representation": bool(self.sites.blocks),
-            "weight": bool(self.sites.weights),
-            "embedding": weight is not None and weight.ndim == 2 and weight.requires_grad,
-        }
-        if views is None:
-            return tuple(view for view in VIEWS if has[view])
-        _require("views", views, VIEWS)
-        for view in views:
-            if not has[view]:
-                raise broken(
-                    f"a model observed in the {view} view must have sites for it",
-                    "; ".join(self.sites.notes) or "none",
-                    "name them with sites=",
-                )
-        return tuple(views)
-
-
-def _require(what: str, given: Sequence[Any], known: Sequence[str]) -> None:
-    for one in given:
-        if one not in known:
-            raise broken(f"{what} must be among {' '.join(known)}", repr(one), "check the spelling")
-    if not given:
-        raise broken(f"{what} must name at least one of {' '.join(known)}", "none", f"use {known[0]!r}")
 
 
 def _later(between: Between, tokens: int | None, accumulated: bool) -> Between:

@@ -47,7 +47,7 @@ class Schedule:
         if budget is not None:
             return cls(budget=_share(budget))
         if schedule in ("log", "always"):
-            chosen = _log_spaced(steps, early_end=schedule == "log") if steps is not None else None
+            chosen = log_spaced(steps, early_end=schedule == "log") if steps is not None else None
             return cls(chosen=chosen, always=schedule == "always", _ends=sorted(chosen or ()))
         if isinstance(schedule, str):
             return cls(tokens=_tokens(schedule))
@@ -150,10 +150,15 @@ def _tokens(schedule: str) -> int:
     return every
 
 
-def _log_spaced(steps: int, *, early_end: bool) -> frozenset[int]:
+def log_spaced(steps: int, *, most: int = MOST, early_end: bool = True) -> frozenset[int]:
+    """At most so many steps of a training, the first one and one near the end among them.
+
+    >>> sorted(log_spaced(400, most=6))
+    [0, 3, 11, 35, 112, 366]
+    """
     if steps < 1:
         raise broken("steps must be at least 1", steps, "pass the length of training")
-    if steps <= MOST:
+    if steps <= most:
         return frozenset(range(steps))
     last = steps - 1 - (steps // END if early_end else 0)
-    return frozenset({0, last} | {max(i, round(math.exp(math.log(last) * i / (MOST - 1)))) for i in range(1, MOST - 1)})
+    return frozenset({0, last} | {max(i, round(math.exp(math.log(last) * i / (most - 1)))) for i in range(1, most - 1)})

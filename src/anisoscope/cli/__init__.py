@@ -9,17 +9,29 @@ from cyclopts import App, CycloptsError
 from rich.console import Console
 
 from anisoscope import __version__
+from anisoscope.cli.compare import compare
+from anisoscope.cli.doctor import doctor
+from anisoscope.cli.figures import figures
 from anisoscope.cli.measure import measure
+from anisoscope.cli.pair import pair
+from anisoscope.cli.report import report
+from anisoscope.cli.rows import rows
 from anisoscope.errors import AnisoscopeError, BrokenRuleError
 
 app = App(
     name="anisoscope",
-    help="Watch the geometry of a language model while it learns. Begin with: `anisoscope measure demo`",
+    help="Watch the geometry of a language model while it learns. Begin with: `anisoscope pair`",
     version=__version__,
     result_action="return_value",
     suppress_keyboard_interrupt=False,
 )
+app.command(pair)
+app.command(report)
+app.command(figures)
 app.command(measure)
+app.command(rows)
+app.command(compare)
+app.command(doctor)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -37,8 +37,8 @@ def measure(
     made-up cloud. Rows stream through once; measures that need neighbours use a seeded sample, and n says how many
     rows that is.
 
-    Examples
-    --------
+    For example:
+
     * `anisoscope measure demo`
     * `anisoscope measure layer3.npy layer4.npy --json`
     * `anisoscope measure run.safetensors --key h.7`

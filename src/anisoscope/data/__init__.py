@@ -1,1 +1,1 @@
-"""Where numbers and texts come from. Knows torch and errors."""
+"""Where numbers and texts come from. Clouds know torch; corpora and tokens know numpy; all know errors."""

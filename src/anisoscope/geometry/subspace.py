@@ -129,13 +129,19 @@ class Subspace:
 
 
 def fit_subspace(
-    x: Measurable, *, method: Method, rank: int | str, generator: torch.Generator | None = None
+    x: Measurable,
+    *,
+    method: Method,
+    rank: int | str,
+    generator: torch.Generator | None = None,
+    iterations: int = 500,
 ) -> Subspace:
     """Fit K directions to a cloud, or to its ``Moments`` where the method needs no more.
 
     ``method``: ``pca`` (centred), ``svd`` (uncentred), ``semi_nmf`` (the span of its concepts; rows only), and the
     ablations ``haar`` (random) and ``mean`` (the mean direction alone). ``rank``: a number, an explained share such as
-    ``"95%"``, or ``"id"`` for the TwoNN dimension of the rows, rounded.
+    ``"95%"``, or ``"id"`` for the TwoNN dimension of the rows, rounded. Semi-NMF makes at
+    most ``iterations``.
     """
     if method not in METHODS:
         raise broken(f"method must be one of {' '.join(METHODS)}", repr(method), "use 'pca'")
@@ -160,7 +166,7 @@ def fit_subspace(
     elif method == "semi_nmf":
         if rows is None:
             raise broken("semi_nmf must be fitted on rows", "Moments", "pass the rows, or use svd")
-        factors = semi_nmf(rows, k, generator=generator)
+        factors = semi_nmf(rows, k, generator=generator, iterations=iterations)
         basis = torch.linalg.qr(factors.concepts.T.double()).Q
         spectrum = _along(second, basis) / max(n, 1)
     else:

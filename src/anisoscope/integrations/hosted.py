@@ -58,6 +58,15 @@ class Hosted:
         fresh, self._logged = rows[self._logged :], len(rows)
         return [headline(part) for part in by_step(fresh)]
 
+    def state(self) -> bytes | None:
+        """What a restart needs, as ``Scope.state``."""
+        return None if self.scope is None else self.scope.state()
+
+    def restore(self, state: bytes) -> None:
+        """Go on where the state was taken."""
+        if self.scope is not None:
+            self.scope.restore(state)
+
     def close(self) -> None:
         """The training is over."""
         self.abandon()

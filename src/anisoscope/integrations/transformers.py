@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from anisoscope.errors import AnisoscopeError
 from anisoscope.integrations.hosted import Hosted
 from anisoscope.observe.rows import Row
+from anisoscope.store.files import Folder
 
 try:
     from transformers import Trainer, TrainerCallback
 except ImportError as error:
     raise AnisoscopeError('ScopeCallback needs transformers: pip install "anisoscope[train]"') from error
+
+
+STATE_NAME = "anisoscope.safetensors"
 
 
 class ScopeCallback(TrainerCallback):
@@ -25,12 +31,17 @@ class ScopeCallback(TrainerCallback):
         Trainer(model, args, train_dataset=data, callbacks=[callback]).train()
         callback.rows()
 
+    ``resumable=True`` saves the scope with every checkpoint (as ``anisoscope.safetensors``), so that a training resumed
+    from it goes on to the rows of an uninterrupted one. ``tokens(step)`` may tell how many tokens a step trains on.
+
     Headline numbers go through ``Trainer.log``, so whatever ``report_to`` names shows them. An observation is judged
     beside the training and logged when it is ready; ``anisoscope/step`` says which step it is of.
     """
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, *, tokens: Callable[[int], int] | None = None, **options: Any) -> None:
         self._hosted = Hosted(options)
+        self._tokens = tokens
+        self._resumable = bool(options.get("resumable"))
         self._trainer: Trainer | None = None
         self._step_of_trainer: Any = None
 
@@ -44,10 +55,13 @@ class ScopeCallback(TrainerCallback):
         if self._trainer is not None:
             self._guard(self._trainer)
         self._hosted.start(model, steps=state.max_steps, first_step=state.global_step)
+        saved = _checkpoint(args, state) / STATE_NAME
+        if self._resumable and state.global_step and saved.exists():
+            self._hosted.restore(saved.read_bytes())
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """The first micro-batch of a step is about to come."""
-        self._hosted.begin()
+        self._hosted.begin(None if self._tokens is None else self._tokens(state.global_step))
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """All micro-batches are through. Gradients are clipped by now; the taps saw them before."""
@@ -60,6 +74,13 @@ class ScopeCallback(TrainerCallback):
         if self._trainer is not None:
             for numbers in self._hosted.news(wait=over):
                 self._trainer.log(numbers)
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Put the scope beside the checkpoint, as the last file of it: whole, or not at all."""
+        if self._resumable and state.is_world_process_zero:
+            content = self._hosted.state()
+            if content is not None:
+                Folder(_checkpoint(args, state)).write(STATE_NAME, content)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Close the scope and leave the trainer as it was."""
@@ -80,6 +101,10 @@ class ScopeCallback(TrainerCallback):
                 raise
 
         trainer.training_step = training_step
+
+
+def _checkpoint(args: Any, state: Any) -> Path:
+    return Path(args.output_dir) / f"checkpoint-{state.global_step}"
 
 
 def _trainer_above(frame: FrameType | None) -> Trainer | None:

@@ -25,6 +25,7 @@ from anisoscope.stats.moments import Moments
 from anisoscope.stats.reservoir import Sample
 
 ALWAYS_POSSIBLE = ("haar", "normal", "axes")
+SEMI_NMF_ITERATIONS = 60  # the span has settled by then; what is left moves codes within it
 FIT_ON = {"representation": "activations", "weight": "inputs", "embedding": "activations"}
 
 
@@ -66,16 +67,22 @@ class Request:
     nulls: tuple[str, ...]
     resamples: int
     seed: int
+    ranks: tuple[int, ...] = ()  # other ranks to show beside
+    isotropy: bool = True
 
 
-def fit_proxies(observed: Observed, request: Request, each: Each = each_in_turn) -> Proxies:
+def fit_proxies(
+    observed: Observed, request: Request, each: Each = each_in_turn, *, views: Sequence[str] | None = None
+) -> Proxies:
     """One proxy a view, layer, selection of tokens, method and fold, from the activations of that fold."""
     places = [
         Place(view, layer, cloud, method)
         for view, points in FIT_ON.items()
+        if views is None or view in views
         for layer in observed.layers(view, points)
         for cloud in (request.clouds if view == "representation" else ("all",))
         for method in request.proxies
+        if method != "semi_nmf" or view == "representation"  # concepts are of representations
     ]
 
     def fit(place: Place) -> tuple[Subspace, Subspace]:
@@ -124,7 +131,8 @@ def _asked(request: Request, observed: Observed, initial: Evidence | None, own: 
 
 def _fitted(cloud: Cloud, selection: str, method: Method, rank: int, generator: torch.Generator) -> Subspace:
     source = cloud.sample(selection).values.float() if method == "semi_nmf" else cloud.of(selection)
-    return fit_subspace(source, method=method, rank=1 if method == "mean" else rank, generator=generator)
+    rank = 1 if method == "mean" else rank
+    return fit_subspace(source, method=method, rank=rank, generator=generator, iterations=SEMI_NMF_ITERATIONS)
 
 
 def _judge_additive(
@@ -155,7 +163,7 @@ def _judge_additive(
         if view == "representation":
             radial = _radial(sample, observed.cloud(view, layer, "activations", held).sample(cloud))
         folds.append(replace(fold, radial=radial, targets=targets))
-    return conclude(folds, nulls=nulls, initial=initial, resamples=request.resamples, seed=request.seed, p_paper=False)
+    return conclude(folds, nulls=nulls, initial=initial, p_paper=False, **_how(request))
 
 
 def _judge_weight(
@@ -186,14 +194,18 @@ def _judge_weight(
             x, d, basis = stacked.inputs, stacked.deltas, subspace.basis
             null = sequence_null(x, d, basis, strata=stacked.strata, draws=draws, seed=request.seed)
             kept.append(replace(fold, share=share, pairing={"pairing": null}))
-    rest, draws, seed = [null for null in nulls if null != "pairing"], request.resamples, request.seed
-    found = conclude(whole, nulls=rest, initial=initial, resamples=draws, seed=seed, p_paper=False)
+    rest = [null for null in nulls if null != "pairing"]
+    found = conclude(whole, nulls=rest, initial=initial, p_paper=False, **_how(request))
     if len(kept) < 2:
         return found
-    paired = conclude(kept, nulls=("pairing",), initial=None, resamples=draws, seed=seed, isotropy=False)
+    paired = conclude(kept, nulls=("pairing",), initial=None, **(_how(request) | {"isotropy": False}))
     return replace(
         found, enrichment=found.enrichment | paired.enrichment, mean=found.mean | paired.mean, p=found.p | paired.p
     )
+
+
+def _how(request: Request) -> dict[str, Any]:
+    return {"resamples": request.resamples, "seed": request.seed, "isotropy": request.isotropy}
 
 
 def _gradient(observed: Observed, layer: int, fold: int, under: str | None = None) -> Moments:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 from anisoscope.errors import AnisoscopeError, BrokenRuleError, broken
+from anisoscope.observe.ablation import concept_rows, rank_rows
 from anisoscope.observe.judging import (
     FIT_ON,
     Each,
@@ -16,6 +17,7 @@ from anisoscope.observe.judging import (
     fit_proxies,
     judge_observation,
 )
+from anisoscope.observe.memory import Memory
 from anisoscope.observe.probing import FEWEST
 from anisoscope.observe.rows import (
     Row,
@@ -27,7 +29,7 @@ from anisoscope.observe.rows import (
     skipped_row,
     undetermined_row,
 )
-from anisoscope.observe.statistics import Observed, Statistics, merged, require_finite
+from anisoscope.observe.statistics import Between, Observed, Statistics, merged, require_finite
 
 
 @runtime_checkable
@@ -39,9 +41,20 @@ class Sink(Protocol):
 
 
 class Series:
-    """Rows of one training: step 0 to compare with, early activations to anchor on, earlier proxies for drift."""
+    """Rows of one training: step 0 to compare with, early activations to anchor on, earlier proxies for drift.
 
-    def __init__(self, request: Request, *, anchor: int | None, sink: Sink | None, each: Each = each_in_turn) -> None:
+    With ``resumable`` the statistics behind these are held on to, so that they can be remembered.
+    """
+
+    def __init__(
+        self,
+        request: Request,
+        *,
+        anchor: int | None,
+        sink: Sink | None,
+        each: Each = each_in_turn,
+        resumable: bool = False,
+    ) -> None:
         self.rows: list[Row] = []
         self.error: Exception | None = None
         self._request, self._anchor, self._sink, self._each = request, anchor, sink, each
@@ -51,6 +64,8 @@ class Series:
         self._anchored: Proxies = {}
         self._first: Proxies = {}
         self._previous: Proxies = {}
+        self._resumable = resumable
+        self._held: dict[str, Observed] = {}
 
     def judge(self, observed: Observed) -> None:
         """Judge and write; whatever goes wrong becomes a row."""
@@ -79,8 +94,33 @@ class Series:
 
     def forget(self) -> None:
         """Let go of everything but the rows."""
-        for held in (self._initial, self._early, self._anchored, self._first, self._previous):
+        for held in (self._initial, self._early, self._anchored, self._first, self._previous, self._held):
             held.clear()
+
+    def memory(self, step: int, between: Between) -> Memory:
+        """All that a restart needs, once everything that was handed over is judged."""
+        occasions = {occasion: observed.statistics for occasion, observed in self._held.items()}
+        steps = {occasion: observed.step for occasion, observed in self._held.items()}
+        frozen = bool(self._anchored)
+        return Memory(step, self._tokens, between, frozen, steps, occasions | {"early": self._early})
+
+    def remember(self, memory: Memory) -> None:
+        """Take up where ``memory`` left off."""
+        self._tokens = memory.tokens
+        self._early = memory.occasions.get("early", {})
+        self._held = {
+            occasion: Observed(step, memory.occasions.get(occasion, {})) for occasion, step in memory.steps.items()
+        }
+        bare = replace(self._request, nulls=(), isotropy=False)
+        if "initial" in self._held:
+            start = self._held["initial"]
+            self._initial = judge_observation(start, fit_proxies(start, bare, self._each), bare, {}, self._each)
+        for occasion in ("first", "previous"):
+            if occasion in self._held:
+                proxies = fit_proxies(self._held[occasion], self._request, self._each)
+                self._first, self._previous = self._first or proxies, proxies
+        if memory.frozen:
+            self._anchored = fit_proxies(Observed(memory.step, self._early), self._request, self._each)
 
     def _judged(self, observed: Observed) -> list[Row]:
         observed = self._counted(observed)
@@ -97,10 +137,21 @@ class Series:
         rows += drift_rows(observed, rolling, self._first, since="first")
         rows += drift_rows(observed, rolling, self._previous, since="previous")
         rows += [undetermined_row(observed, what, why) for what, why in observed.missing.items()]
+        rows += rank_rows(observed, self._request, self._each) + concept_rows(observed, rolling)
+        if self._resumable:
+            self._hold(observed)
         self._first, self._previous = self._first or rolling, rolling
         if observed.step == 0:
             self._initial = found
         return rows + self._anchored_rows(observed)
+
+    def _hold(self, observed: Observed) -> None:
+        """Hold on to what proxies were fitted on; of step 0 to all, for its energies are compared with."""
+        if observed.step == 0:
+            self._held["initial"] = replace(observed, others={}, probe={})
+        fitted = {name: s for name, s in observed.statistics.items() if FIT_ON.get(name.view) == name.points}
+        self._held["previous"] = replace(observed, statistics=fitted, others={}, probe={})
+        self._held.setdefault("first", self._held["previous"])
 
     def _counted(self, observed: Observed) -> Observed:
         """With the tokens trained on so far; steps in between that nobody counted are taken to be as large as this."""
@@ -116,10 +167,10 @@ class Series:
         if observed.step <= self._anchor:
             self._early = merged(self._early, self._to_pool(observed.statistics))
             return []
-        if self._early:
+        if self._early and not self._anchored:
             early = replace(observed, statistics=self._early)
             self._anchored = fit_proxies(early, self._request, self._each)
-            self._early = {}
+            self._early = self._early if self._resumable else {}
         if not self._anchored:
             return []
         found = judge_observation(observed, self._anchored, self._request, self._initial, self._each)

@@ -83,18 +83,18 @@ class Run:
         self.damaged, parts = [], []
         for name in self._folder.names(_ENDING):
             try:
-                part = pq.read_table(io.BytesIO(self._folder.read(name)))
-            except (pa.ArrowInvalid, OSError):
+                # Without threads: Arrow's pool may abort a process that ends while it starts (apache/arrow #34314).
+                part = pq.read_table(io.BytesIO(self._folder.read(name)), use_threads=False)
+                parts.append(_completed(part))
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError):
                 self.damaged.append(name)
-                continue
-            parts.append(_completed(part))
         return pa.concat_tables(parts) if parts else SCHEMA.empty_table()
 
     def rows(self) -> Any:
         """All rows as a pandas data frame; null and NaN are two things there too (Arrow types)."""
         import pandas as pd
 
-        return self.table().to_pandas(types_mapper=pd.ArrowDtype)
+        return self.table().to_pandas(types_mapper=pd.ArrowDtype, use_threads=False)
 
     def update(self, **fields: Any) -> None:
         """Change the manifest."""

@@ -1,0 +1,184 @@
+"""``anisoscope compare``: the headlines of several runs at the same fractions of training."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from anisoscope.cli.choosing import nearest
+from anisoscope.cli.opening import clearly, opened, warn_of_damage
+from anisoscope.cli.showing import as_csv, as_json, print_table, short, visible
+from anisoscope.errors import broken
+
+if TYPE_CHECKING:
+    from anisoscope.report.comparing import Difference, Line, Subject
+
+NONE = "–"
+_KEY = ("measure", "run", "role", "model", "seed")
+
+
+def compare(
+    *runs: Annotated[str, Parameter(negative=())],
+    measure: Annotated[tuple[str, ...], Parameter(negative=(), show_default=False)] = (),
+    fractions: str = "0,0.1,0.3,0.7,1",
+    tolerance: float = 0.1,
+    format: Literal["table", "csv", "json"] = "table",
+) -> None:
+    """Compare two or more RUNS at the same fractions of training.
+
+    First what differs between their configurations, then the headline measures: medians over layers, of all tokens and
+    the first proxy. A number is that of the nearest observation, if it lies within the tolerance; else a dash. The
+    length of training is the `steps` of the manifest or of the configuration, else the largest step observed.
+
+    Measures: `enrichment_haar` `enrichment_pairing` `enrichment_targets` `isotropy_gain` `isoscore_activations`
+    `isoscore_gradients` `two_nn` `loss` (held-out).
+
+    For example:
+
+    * `anisoscope compare runs/a runs/b`
+    * `anisoscope compare runs/seed-* --measure enrichment_haar,loss --fractions 0,0.5,1`
+    * `anisoscope compare runs/a runs/b --format csv > compared.csv`
+
+    Parameters
+    ----------
+    runs
+        Folders of runs, or fsspec URLs.
+    measure
+        Headlines to compare, by commas or repeated; without it all that a run has.
+    fractions
+        Fractions of training, separated by commas.
+    tolerance
+        How far, as a fraction of training, an observation may lie from the fraction asked for.
+    format
+        `table`, `csv` (one number a row, with the step it was observed at; without the configurations) or `json`.
+
+    """
+    if len(runs) < 2:
+        raise broken("compare needs at least two runs", len(runs), "for one run see: anisoscope rows RUN")
+    at = _fractions(fractions)
+    if not 0 <= tolerance <= 1:
+        raise broken("--tolerance must lie in 0 … 1", tolerance, "use 0.1")
+    from anisoscope.report.comparing import HEADLINES, differences, lines, subjects
+
+    asked = [part.strip() for text in measure for part in text.split(",")]
+    names = tuple(nearest("--measure must be a headline", name, tuple(HEADLINES)) for name in asked) or tuple(HEADLINES)
+    found = [opened(path) for path in runs]
+    with clearly(", ".join(runs)):
+        compared = subjects(found)
+    for run in found:
+        warn_of_damage(run)
+    different, headlines = differences(compared), lines(compared, measures=names, fractions=at, tolerance=tolerance)
+    absent = [name for name in names if name not in {line.measure for line in headlines}]
+    if format == "table":
+        _print_runs(compared)
+        _print_differences(different, compared)
+        _print_headlines(headlines, at, tolerance, absent)
+    elif format == "csv":
+        columns = [*_KEY, "fraction", "value", "step", "at", "layers"]
+        sys.stdout.write(as_csv(columns, _cells(headlines, at)))
+    else:
+        print(as_json(_document(compared, different, headlines, at, tolerance, absent)))
+    sys.stdout.flush()  # a reader that went away is noticed here, where it is handled
+
+
+def _fractions(text: str) -> tuple[float, ...]:
+    try:
+        found = tuple(sorted({float(part) for part in text.split(",")}))
+    except ValueError:
+        found = ()
+    if not found or not all(0 <= fraction <= 1 for fraction in found):
+        raise broken("--fractions must be numbers in 0 … 1, separated by commas", repr(text), "for example 0,0.5,1")
+    return found
+
+
+def _print_runs(compared: Sequence[Subject]) -> None:
+    print_table(
+        ("run", "status", "steps", "from", "observed", "path"),
+        [[visible(about["run"]), *map(short, list(about.values())[1:])] for about in map(_about, compared)],
+        right=("steps", "observed"),
+        spare=("path",),
+    )
+    print()
+
+
+def _about(subject: Subject) -> dict[str, Any]:
+    from anisoscope.report.comparing import training_steps
+
+    steps, source = training_steps(subject)
+    observed = {step for step in subject.table["step"].to_pylist() if step is not None}
+    return {
+        "run": subject.label,
+        "status": subject.manifest.get("status"),
+        "steps": steps,
+        "steps_from": source,
+        "observations": len(observed),
+        "path": subject.path,
+    }
+
+
+def _print_differences(different: Sequence[Difference], compared: Sequence[Subject]) -> None:
+    if different:
+        labels = [subject.label for subject in compared]
+        cells = [
+            [visible(each.key), *(_setting(each.values[label]) if label in each.values else NONE for label in labels)]
+            for each in different
+        ]
+        print_table(("setting", *map(visible, labels)), cells)
+    else:
+        print("configurations: no difference")
+    print()
+
+
+def _setting(value: Any) -> str:
+    return visible(value) if isinstance(value, str) else visible(json.dumps(value, ensure_ascii=False, default=str))
+
+
+def _print_headlines(headlines: Sequence[Line], at: Sequence[float], tolerance: float, absent: Sequence[str]) -> None:
+    """Role, model and seed are shown where they tell lines apart."""
+    shown = [name for name in _KEY if name in ("measure", "run") or len({getattr(x, name) for x in headlines}) > 1]
+    columns = [*shown, *(f"{fraction:g}" for fraction in at)]
+    cells = [
+        [
+            *(short(getattr(line, name)) for name in shown),
+            *(NONE if cell is None else short(cell.value) for cell in line.cells),
+        ]
+        for line in headlines
+    ]
+    if cells:
+        print_table(columns, cells, right=columns[len(shown) :], spare=("model",))
+        print(
+            f"\nat fractions of training, nearest observation within ±{tolerance:g}; {NONE} none; medians over layers"
+        )
+    if absent:
+        print(f"in no run: {', '.join(absent)}")
+
+
+def _cells(headlines: Sequence[Line], at: Sequence[float]) -> list[dict[str, Any]]:
+    rows = []
+    for line in headlines:
+        for fraction, cell in zip(at, line.cells, strict=True):
+            key = {name: getattr(line, name) for name in _KEY}
+            names = ("value", "step", "at", "layers")
+            rows.append(key | {"fraction": fraction} | {name: getattr(cell, name, None) for name in names})
+    return rows
+
+
+def _document(
+    compared: Sequence[Subject],
+    different: Sequence[Difference],
+    headlines: Sequence[Line],
+    at: Sequence[float],
+    tolerance: float,
+    absent: Sequence[str],
+) -> dict[str, Any]:
+    return {
+        "runs": [_about(subject) for subject in compared],
+        "differences": [{"setting": each.key, "values": each.values} for each in different],
+        "tolerance": tolerance,
+        "in_no_run": list(absent),
+        "headlines": _cells(headlines, at),
+    }

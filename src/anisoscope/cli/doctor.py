@@ -1,0 +1,58 @@
+"""``anisoscope doctor``: what this installation and this machine have, and what they lack."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from anisoscope.cli.showing import as_json, visible
+from anisoscope.errors import AnisoscopeError
+
+if TYPE_CHECKING:
+    from anisoscope.cli.probes import Finding
+
+_COLOURS = {"ok": "green", "missing": "yellow", "broken": "red", "unknown": "yellow"}
+
+
+def doctor(*, json_: Annotated[bool, Parameter(name="--json", negative=(), show_default=False)] = False) -> None:
+    """Say what is installed, which devices there are, and what is missing with the line that gets it.
+
+    Exit status 1 if something that the core needs is missing or broken; a missing extra is none of that.
+
+    For example:
+
+    * `anisoscope doctor`
+    * `anisoscope doctor --json`
+
+    Parameters
+    ----------
+    json_
+        Print JSON: `ok`, and `findings` with `name` `status` (ok, missing, broken, unknown) `value` `fix` `needed`.
+
+    """
+    from anisoscope.cli.probes import examined
+
+    findings = examined()
+    failed = [finding.name for finding in findings if finding.needed and finding.status != "ok"]
+    if json_:
+        print(as_json({"ok": not failed, "findings": [asdict(finding) for finding in findings]}), flush=True)
+    else:
+        _print(findings)
+    if failed:
+        raise AnisoscopeError(f"the core needs what is missing or broken here: {', '.join(failed)}")
+
+
+def _print(findings: list[Finding]) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False, soft_wrap=True)
+    width = max(len(finding.name) for finding in findings)
+    for finding in findings:
+        line = Text(f"{finding.status:8}", style=_COLOURS[finding.status])
+        line.append(f"{finding.name:{width}}  {visible(finding.value)}", style="default")
+        if finding.fix:
+            line.append(f"  →  {finding.fix}", style="bold")
+        console.print(line)

@@ -1,0 +1,257 @@
+"""What this machine offers: one small probe each, and a probe that fails is a finding, not a crash."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import platform
+import re
+import shutil
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Literal
+
+PACKAGE = "anisoscope"
+_MODULES = {"scikit-learn": "sklearn"}  # where the name to import is not the name to install
+_BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
+_REQUIREMENT = re.compile(r"([\w.-]+)(?:\[([^\]]*)\])?\s*\(?\s*(?:>=\s*([\w.]+))?[^;]*(?:;(.*))?")
+Status = Literal["ok", "missing", "broken", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the doctor; a ``needed`` one that is not ok means that the core does not work."""
+
+    name: str
+    status: Status
+    value: str
+    fix: str | None = None
+    needed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """A package that is asked for, from which version on, and by which extra."""
+
+    name: str
+    least: str | None
+    extra: str | None
+
+
+def examined() -> list[Finding]:
+    """All findings, in the order in which one reads them."""
+    probes: tuple[tuple[str, Callable[[], Iterator[Finding]]], ...] = (
+        ("python", _python),
+        ("core packages", _core),
+        ("devices", _devices),
+        ("cores", _cores),
+        ("memory", _memory),
+        ("disk", _disk),
+        ("temporary directory", _temporary),
+        ("chromium", _chromium),
+        ("extras", _extras),
+    )
+    return [finding for name, probe in probes for finding in _guarded(name, probe)]
+
+
+def _guarded(name: str, probe: Callable[[], Iterator[Finding]]) -> list[Finding]:
+    found: list[Finding] = []
+    try:
+        found.extend(probe())  # what was found before a failure is kept
+    except Exception as error:
+        found.append(Finding(name, "unknown", _told(error)))
+    return found
+
+
+def _told(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+def _python() -> Iterator[Finding]:
+    wanted = "3.11"
+    status = "ok" if sys.version_info >= (3, 11) else "broken"
+    yield Finding(
+        "python",
+        status,
+        f"{platform.python_version()} on {platform.platform()}",
+        None if status == "ok" else f"use {wanted} or newer",
+        needed=True,
+    )
+
+
+def requirements() -> list[Requirement]:
+    """What the installed package asks for, as its metadata say."""
+    found = []
+    for text in metadata.requires(PACKAGE) or ():
+        match = _REQUIREMENT.fullmatch(text.strip())
+        if match is not None:
+            extra = re.search(r"extra\s*==\s*['\"]([\w.-]+)", match[4] or "")
+            inner = (match[2] or "").split(",") if match[1] == PACKAGE else []
+            names = [f"{PACKAGE}[{name.strip()}]" for name in inner if name.strip()] or [match[1]]
+            found.extend(Requirement(name, match[3], extra and extra[1]) for name in names)
+    return found
+
+
+def _core() -> Iterator[Finding]:
+    """Every package that the core needs is imported: one can be installed and still not load."""
+    from anisoscope import __version__
+
+    yield Finding(PACKAGE, "ok", f"{__version__} in {Path(__file__).parents[1]}", needed=True)
+    for wanted in requirements():
+        if wanted.extra is None:
+            yield _imported(wanted)
+
+
+def _imported(wanted: Requirement) -> Finding:
+    version, fix = installed(wanted.name), f'pip install "{wanted.name}{f">={wanted.least}" if wanted.least else ""}"'
+    if version is None:
+        return Finding(wanted.name, "missing", "not installed", fix, needed=True)
+    if not _is_enough(version, wanted.least):
+        return Finding(wanted.name, "broken", f"{version}, older than {wanted.least}", fix, needed=True)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            importlib.import_module(_MODULES.get(wanted.name, wanted.name.replace("-", "_")))
+    except Exception as error:
+        again = f"pip install --force-reinstall {wanted.name}"
+        return Finding(wanted.name, "broken", f"{version}, does not load: {_told(error)}", again, needed=True)
+    return Finding(wanted.name, "ok", version, needed=True)
+
+
+def installed(name: str) -> str | None:
+    """The version of an installed package."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _is_enough(version: str, least: str | None) -> bool:
+    def numbers(text: str) -> tuple[int, ...]:
+        return tuple(int(part) for part in re.findall(r"\d+", re.split(r"[+a-zA-Z]", text)[0]))
+
+    return least is None or numbers(version) >= numbers(least)
+
+
+def _extras() -> Iterator[Finding]:
+    """Each extra with what it lacks; an extra made of others (dev) lacks what they lack."""
+    wanted = requirements()
+    for extra in metadata.metadata(PACKAGE).get_all("Provides-Extra") or ():
+        lacking = list(dict.fromkeys(_lacking(extra, wanted, frozenset())))
+        yield Finding(
+            f"extra {extra}",
+            "missing" if lacking else "ok",
+            f"lacks {', '.join(lacking)}" if lacking else _versions(extra, wanted),
+            f'pip install "{PACKAGE}[{extra}]"' if lacking else None,
+        )
+
+
+def _versions(extra: str, wanted: list[Requirement]) -> str:
+    named = (each.name for each in wanted if each.extra == extra)
+    return ", ".join(name if "[" in name else f"{name} {installed(name)}" for name in named)
+
+
+def _lacking(extra: str, wanted: list[Requirement], inside: frozenset[str]) -> Iterator[str]:
+    for each in wanted:
+        if each.extra != extra or extra in inside:
+            continue
+        if each.name.startswith(f"{PACKAGE}["):
+            yield from _lacking(each.name.removeprefix(f"{PACKAGE}[").rstrip("]"), wanted, inside | {extra})
+            continue
+        version = installed(each.name)
+        if version is None:
+            yield each.name
+        elif not _is_enough(version, each.least):
+            yield f"{each.name}>={each.least} (has {version})"
+
+
+def _devices() -> Iterator[Finding]:
+    import torch
+
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        there = torch.cuda.is_available()
+    for index in range(torch.cuda.device_count() if there else 0):
+        about = torch.cuda.get_device_properties(index)
+        yield Finding(f"cuda:{index}", "ok", f"{about.name}, {_size(about.total_memory)}, CUDA {torch.version.cuda}")
+    if not there:
+        mps = torch.backends.mps.is_available()
+        yield Finding("device", "ok", "mps (Apple)" if mps else "cpu only: no CUDA device that torch can use")
+    for warning in said:  # a driver that is too old says so in a warning, and nowhere else
+        yield Finding("device", "broken", str(warning.message).splitlines()[0])
+
+
+def _cores() -> Iterator[Finding]:
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    quota = _cgroup("cpu.max").split()
+    limit = f", limited to {int(quota[0]) / int(quota[1]):g} by cgroup" if quota[:1] and quota[0] != "max" else ""
+    yield Finding("cores", "ok", f"{usable} usable of {os.cpu_count()}{limit}")
+    import torch
+
+    asked = os.environ.get("OMP_NUM_THREADS")
+    yield Finding(
+        "threads", "ok", f"torch uses {torch.get_num_threads()}" + (f", OMP_NUM_THREADS={asked}" * bool(asked))
+    )
+
+
+def _memory() -> Iterator[Finding]:
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    meminfo = Path("/proc/meminfo")
+    free = re.search(r"MemAvailable:\s+(\d+) kB", meminfo.read_text()) if meminfo.exists() else None
+    limit = _cgroup("memory.max").strip()
+    yield Finding(
+        "memory",
+        "ok",
+        _size(total)
+        + (f", {_size(int(free[1]) * 1024)} available" if free else "")
+        + (f", limited to {_size(int(limit))} by cgroup" if limit.isdigit() else ""),
+    )
+
+
+def _cgroup(name: str) -> str:
+    try:
+        return Path("/sys/fs/cgroup", name).read_text()
+    except OSError:
+        return ""
+
+
+def _disk() -> Iterator[Finding]:
+    here = Path.cwd()
+    usage = shutil.disk_usage(here)
+    yield Finding("disk", "ok", f"{_size(usage.free)} free of {_size(usage.total)} at {here}")
+
+
+def _temporary() -> Iterator[Finding]:
+    try:
+        with tempfile.NamedTemporaryFile(prefix="anisoscope-") as file:
+            file.write(b"x" * 4096)
+            file.flush()
+            yield Finding("temporary directory", "ok", f"{Path(file.name).parent} is writable")
+    except OSError as error:
+        yield Finding("temporary directory", "broken", _told(error), "set TMPDIR to a folder with room")
+
+
+def _chromium() -> Iterator[Finding]:
+    found = next((path for name in _BROWSERS if (path := shutil.which(name))), None) or _playwrights()
+    if found is not None:
+        yield Finding("chromium", "ok", found)
+    else:
+        yield Finding("chromium", "missing", "none found", "pip install playwright && playwright install chromium")
+
+
+def _playwrights() -> str | None:
+    """The browser that playwright keeps for itself."""
+    caches = (Path.home() / ".cache/ms-playwright", Path.home() / "Library/Caches/ms-playwright")
+    named = os.environ.get("PLAYWRIGHT_BROWSERS_PATH")
+    folders = (Path(named), *caches) if named else caches
+    return next((str(path) for folder in folders for path in sorted(folder.glob("chromium*"))), None)
+
+
+def _size(count: float) -> str:
+    return f"{count / 2**30:.1f} GiB"

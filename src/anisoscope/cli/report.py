@@ -1,0 +1,54 @@
+"""``anisoscope report``: one offline HTML page about one run, or comparing several."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from anisoscope.errors import broken
+
+
+def report(
+    *runs: Annotated[str, Parameter(negative=())],
+    out: Path | None = None,
+) -> None:
+    """Write what RUNS say as one HTML page that needs no network.
+
+    The page begins with the verdict in words, made from the rows by a stated rule, and shows every number beside its
+    null. A run that is still in progress gives a page that says so. Several runs are compared, aligned by the fraction
+    of training.
+
+    For example:
+
+    * `anisoscope report runs/pair`
+    * `anisoscope report runs/pair --out pair.html`
+    * `anisoscope report runs/small runs/large --out compared.html`
+
+    Parameters
+    ----------
+    runs
+        Folders or URLs of runs.
+    out
+        File to write. Without it: report.html inside the run, or compared.html here for several runs.
+
+    """
+    from anisoscope.report.make import make_report, write_whole
+
+    if not runs:
+        raise broken("report needs at least one run", "none", "name the folder of a run")
+    path = out if out is not None else _usual(runs)
+    if path.is_dir():
+        raise broken("--out must name a file", f"the folder {path}", f"try --out {path / 'report.html'}")
+    made = make_report(runs).encode()
+    write_whole(path, made)
+    print(f"{path}  ({len(made) / 1e6:.1f} MB)")
+
+
+def _usual(runs: Sequence[str]) -> Path:
+    if len(runs) > 1:
+        return Path("compared.html")
+    # A run behind a URL is read there and reported here.
+    return Path("report.html") if "://" in runs[0] else Path(runs[0]) / "report.html"

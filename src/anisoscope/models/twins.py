@@ -1,0 +1,136 @@
+"""A decoder and an encoder from scratch: strict twins, or a pair of known architectures in matched sizes.
+
+Letters: B sequences, T positions, V vocabulary.
+
+Strict twins are one architecture (GPT-NeoX blocks) with the same weights at the start. They differ in two things: the
+decoder's attention is causal and it learns the next token; the encoder's is not and it learns masked tokens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+import torch
+from torch import Tensor, nn
+
+from anisoscope.errors import AnisoscopeError, broken
+
+try:
+    from transformers import (
+        BertConfig,
+        BertForMaskedLM,
+        GPTNeoXConfig,
+        GPTNeoXForCausalLM,
+        ModernBertConfig,
+        ModernBertForMaskedLM,
+    )
+    from transformers.modeling_outputs import MaskedLMOutput
+    from transformers.models.gpt_neox.modeling_gpt_neox import GPTNeoXModel, GPTNeoXPreTrainedModel
+except ImportError as error:
+    raise AnisoscopeError('models from scratch need transformers: pip install "anisoscope[train]"') from error
+
+Role = Literal["decoder", "encoder"]
+Pairing = Literal["twin", "neox-bert", "neox-modernbert"]
+ROLES: tuple[Role, ...] = ("decoder", "encoder")
+IGNORED = -100
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The sizes that both models of a pair share."""
+
+    layers: int
+    width: int
+    heads: int
+    vocabulary: int
+    length: int
+    pad_id: int = 0
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.width % self.heads:
+            raise broken(
+                "width must be a multiple of heads", f"{self.width} and {self.heads}", "change --width or --heads"
+            )
+
+
+class Twin(GPTNeoXPreTrainedModel):
+    """GPT-NeoX blocks whose attention is causal or not, as ``config.causal`` says.
+
+    A causal twin is asked for the next token (labels are shifted inside, as transformers' decoders do); the other for
+    the labels where they are. The loss is the mean over labelled positions; ``IGNORED`` is no label.
+    """
+
+    def __init__(self, config: GPTNeoXConfig) -> None:
+        super().__init__(config)
+        self.causal = bool(getattr(config, "causal", True))
+        self.gpt_neox = GPTNeoXModel(config)
+        self.output = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        self.post_init()
+
+    def get_output_embeddings(self) -> nn.Module:
+        """The map to the vocabulary, not tied to the embedding."""
+        return self.output
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, labels: Tensor | None = None
+    ) -> MaskedLMOutput:
+        """Logits, and the loss where labels are given."""
+        mask_BT = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+        seen_BTT = mask_BT.bool()[:, None, None, :].expand(-1, 1, input_ids.shape[1], -1)
+        if self.causal:
+            seen_BTT = seen_BTT.tril()
+        # A padded row of queries that sees nothing would be NaN: it sees itself, and counts for nothing.
+        seen_BTT = seen_BTT | torch.eye(input_ids.shape[1], dtype=torch.bool, device=input_ids.device)
+        hidden = self.gpt_neox(input_ids=input_ids, attention_mask=seen_BTT, use_cache=False).last_hidden_state
+        logits_BTV = self.output(hidden)
+        loss: Any = None
+        if labels is not None:
+            asked, given = (logits_BTV[:, :-1], labels[:, 1:]) if self.causal else (logits_BTV, labels)
+            loss = nn.functional.cross_entropy(
+                asked.flatten(0, 1).float(), given.flatten().long(), ignore_index=IGNORED
+            )
+        return MaskedLMOutput(loss=loss, logits=cast(Any, logits_BTV))
+
+
+def build(pairing: Pairing, role: Role, shape: Shape, *, seed: int) -> Any:
+    """One model of a pair with random weights; embedding and output are not tied."""
+    torch.manual_seed(seed)
+    if pairing == "twin" or role == "decoder":
+        given: dict[str, Any] = {
+            "hidden_size": shape.width,
+            "num_hidden_layers": shape.layers,
+            "num_attention_heads": shape.heads,
+            "intermediate_size": 4 * shape.width,
+            "vocab_size": shape.vocabulary,
+            "max_position_embeddings": shape.length,
+            "hidden_dropout": shape.dropout,
+            "attention_dropout": shape.dropout,
+            "tie_word_embeddings": False,
+            "use_cache": False,
+            "bos_token_id": None,
+            "eos_token_id": None,
+            "pad_token_id": shape.pad_id,
+            "attn_implementation": "sdpa",
+        }
+        config = GPTNeoXConfig(**given)
+        config.causal = role == "decoder"
+        return Twin(config) if pairing == "twin" else GPTNeoXForCausalLM(config)
+    common: dict[str, Any] = {
+        "hidden_size": shape.width,
+        "num_hidden_layers": shape.layers,
+        "num_attention_heads": shape.heads,
+        "intermediate_size": 4 * shape.width if pairing == "neox-bert" else 8 * shape.width // 3,
+        "vocab_size": shape.vocabulary,
+        "max_position_embeddings": shape.length,
+        "pad_token_id": shape.pad_id,
+        "tie_word_embeddings": False,
+        "attn_implementation": "sdpa",
+    }
+    if pairing == "neox-bert":
+        drop: dict[str, Any] = {"hidden_dropout_prob": shape.dropout, "attention_probs_dropout_prob": shape.dropout}
+        return BertForMaskedLM(BertConfig(**common, **drop, type_vocab_size=1))
+    drop = {"embedding_dropout": shape.dropout, "mlp_dropout": shape.dropout, "attention_dropout": shape.dropout}
+    ids: dict[str, Any] = dict.fromkeys(("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"))
+    return ModernBertForMaskedLM(ModernBertConfig(**common, **drop, **ids))

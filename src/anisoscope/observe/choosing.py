@@ -1,0 +1,78 @@
+"""What a scope can see of a model: which views have sites, and what compilation hides."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch import nn
+
+from anisoscope.capture.compiled import has_taps, is_compiled
+from anisoscope.capture.sites import Sites, choose_sites, unwrapped
+from anisoscope.errors import broken
+
+VIEWS = ("representation", "weight", "embedding")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Choice:
+    """Sites and views of a model, and notes for its user; ``whole_compiled`` models are observed eagerly."""
+
+    sites: Sites
+    views: tuple[str, ...]
+    notes: tuple[str, ...]
+    whole_compiled: bool
+
+
+def choose(model: nn.Module, sites: Sites | Sequence[str] | None, views: Sequence[str] | None) -> Choice:
+    """Decide what is watched; raises for a view that was asked for by name and cannot be had."""
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise broken("a model to observe must have parameters that require gradients", "none", "unfreeze it")
+    found = choose_sites(model, sites)
+    notes = list(found.notes)
+    taps = has_taps(unwrapped(model))
+    whole_compiled = is_compiled(model) and not taps
+    if whole_compiled:
+        notes.append(
+            "the model is compiled as a whole: observed steps run without its graph, so weights differ from an "
+            "unobserved run by rounding; call anisoscope.install_taps(model) before torch.compile to be exact"
+        )
+        warnings.warn(notes[-1], stacklevel=4)
+    elif not taps and any(is_compiled(site.module) for site in found.blocks) and found.weights:
+        note = "blocks are compiled: no weight view, unless anisoscope.install_taps(model) came before torch.compile"
+        if views is not None and "weight" in views:
+            raise broken("the weight view must have hooks inside the blocks", "compiled blocks", note)
+        notes.append(note)
+        found = replace(found, weights=())
+    return Choice(found, _chosen_views(found, views), tuple(notes), whole_compiled)
+
+
+def _chosen_views(sites: Sites, views: Sequence[str] | None) -> tuple[str, ...]:
+    weight = getattr(sites.embedding.module, "weight", None) if sites.embedding is not None else None
+    has = {
+        "representation": bool(sites.blocks),
+        "weight": bool(sites.weights),
+        "embedding": weight is not None and weight.ndim == 2 and weight.requires_grad,
+    }
+    if views is None:
+        return tuple(view for view in VIEWS if has[view])
+    require_known("views", views, VIEWS)
+    for view in views:
+        if not has[view]:
+            raise broken(
+                f"a model observed in the {view} view must have sites for it",
+                "; ".join(sites.notes) or "none",
+                "name them with sites=",
+            )
+    return tuple(views)
+
+
+def require_known(what: str, given: Sequence[Any], known: Sequence[str]) -> None:
+    """Raise for a choice that is unknown, or none at all."""
+    for one in given:
+        if one not in known:
+            raise broken(f"{what} must be among {' '.join(known)}", repr(one), "check the spelling")
+    if not given:
+        raise broken(f"{what} must name at least one of {' '.join(known)}", "none", f"use {known[0]!r}")

@@ -1,0 +1,232 @@
+"""Runs as the report sees them: plain rows by model, with the windows of training."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from anisoscope.errors import broken
+from anisoscope.report.tree import Zone
+from anisoscope.report.words import visible
+from anisoscope.store.run import Run, open_run
+
+Row = dict[str, Any]
+EARLY, LATE = 0.3, 0.7
+CROWDED = 0.25
+WINDOWS = ("early", "late")
+PROXIES = ("pca", "svd", "semi_nmf", "mean", "haar")
+_TEXT = ("run", "model", "role", "site", "view", "points", "cloud", "proxy", "timing", "measure", "variant", "null")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One run, read."""
+
+    label: str
+    path: str
+    manifest: dict[str, Any]
+    rows: list[Row]
+    damaged: list[str]
+    steps: int
+
+    @property
+    def status(self) -> str:
+        """running, finished or interrupted, as the manifest says; ``unknown`` where it does not."""
+        return str(self.manifest.get("status") or "unknown")
+
+
+@dataclass(eq=False)
+class Subject:
+    """One model of one run, with the rows of all its seeds."""
+
+    source: Source
+    role: str | None
+    model: str | None
+    label: str
+    rows: list[Row] = field(repr=False)
+    _indexes: dict[tuple[str, tuple[str, ...]], dict[tuple[Any, ...], list[Row]]] = field(
+        default_factory=dict, repr=False
+    )
+
+    @cached_property
+    def by_measure(self) -> dict[str, list[Row]]:
+        """Rows by what they measure."""
+        found: dict[str, list[Row]] = {}
+        for row in self.rows:
+            found.setdefault(row["measure"] or "", []).append(row)
+        return found
+
+    @cached_property
+    def seeds(self) -> list[int | None]:
+        """Seeds of training, in order; ``None`` where rows have no seed."""
+        return sorted({row["seed"] for row in self.rows}, key=lambda seed: (seed is None, seed or 0))
+
+    @cached_property
+    def proxy(self) -> str:
+        """The method that the verdict rests on: pca, or else the first that was used."""
+        used = {row["proxy"] for row in self.by_measure.get("enrichment", []) if row["proxy"]}
+        return next((name for name in PROXIES if name in used), min(used, default="pca"))
+
+    @cached_property
+    def rank(self) -> int | None:
+        """The rank of the study (others are ablations): that of the configuration, or else the commonest."""
+        ranks = Counter(row["rank"] for row in self.by_measure.get("enrichment", []) if row["proxy"] == self.proxy)
+        ranks.pop(None, None)
+        config = self.source.manifest.get("config")
+        wanted = config.get("rank") if isinstance(config, dict) else None
+        return (
+            wanted
+            if isinstance(wanted, int) and wanted in ranks
+            else max(ranks, key=lambda rank: ranks[rank], default=None)
+        )
+
+    @cached_property
+    def width(self) -> int | None:
+        """D, from energies and their enrichment over ``haar``, whose mean share is K/D; ``None`` if they do not say."""
+        energies = {_place(row): row["value"] for row in self.pick("energy", view="representation")}
+        found: Counter[int] = Counter()
+        for row in self.pick("enrichment", view="representation", null="haar"):
+            share, ratio, rank = energies.get(_place(row)), row["value"], row["rank"]
+            if share and ratio and rank and 0 < share < 1 and math.isfinite(ratio) and ratio > 0:
+                odds = share / (1 - share) / ratio
+                found[round(rank * (1 + odds) / odds)] += 1
+        return max(found, key=lambda width: found[width], default=None)
+
+    @cached_property
+    def unigram_entropy(self) -> float | None:
+        """In nats, by the model's own rows or those of the run as a whole."""
+        whole = (row for row in self.source.rows if row["role"] is None and row["model"] is None)
+        rows = [*self.by_measure.get("unigram_entropy", []), *(r for r in whole if r["measure"] == "unigram_entropy")]
+        return next((row["value"] for row in rows if row["value"] is not None and math.isfinite(row["value"])), None)
+
+    def pick(self, measure: str, **where: Any) -> list[Row]:
+        """Rows of a measure with these columns; asked for again by the same columns, they are found at once."""
+        keys = tuple(sorted(where))
+        if (measure, keys) not in self._indexes:
+            index: dict[tuple[Any, ...], list[Row]] = {}
+            for row in self.by_measure.get(measure, []):
+                index.setdefault(tuple(row[key] for key in keys), []).append(row)
+            self._indexes[measure, keys] = index
+        return list(self._indexes[measure, keys].get(tuple(where[key] for key in keys), ()))
+
+    def main(self, measure: str, **where: Any) -> list[Row]:
+        """Rows of the proxy, timing, tokens and rank that the verdict rests on, those with a layer and a step."""
+        usual = {"proxy": self.proxy, "timing": "rolling", "cloud": "all", "points": "gradients", "rank": self.rank}
+        rows = self.pick(measure, **(usual | where))
+        return [row for row in rows if row["layer"] is not None and row["step"] is not None]
+
+    def window(self, rows: Sequence[Row], name: str) -> list[Row]:
+        """Rows of the first 30 % or the last 30 % of training."""
+        total = self.source.steps
+        if name == "early":
+            return [row for row in rows if row["step"] is not None and row["step"] <= EARLY * total]
+        return [row for row in rows if row["step"] is not None and row["step"] >= LATE * total and row["step"] > 0]
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """All that a page is made from; ``at_most`` bounds the observations a curve shows."""
+
+    sources: list[Source]
+    subjects: list[Subject]
+    at_most: int | None = None
+
+    @property
+    def compare(self) -> bool:
+        """Whether there are several runs, aligned by the fraction of training."""
+        return len(self.sources) > 1
+
+    @property
+    def x_label(self) -> str:
+        """What runs along the axis of training."""
+        return "fraction of training" if self.compare else "optimiser step"
+
+    @property
+    def seeded(self) -> int:
+        """The largest number of seeds of a model."""
+        return max((len(subject.seeds) for subject in self.subjects), default=1)
+
+    @property
+    def x_log(self) -> bool:
+        """Whether half of the observations crowd into the first quarter of training: a logarithmic axis shows more."""
+        found = {
+            row["step"] / s.source.steps
+            for s in self.subjects
+            for row in s.by_measure.get("enrichment", [])
+            if row["step"]
+        }
+        return bool(found) and sorted(found)[len(found) // 2] < CROWDED
+
+    @property
+    def zones(self) -> list[Zone]:
+        """The windows of training on its axis."""
+        total = 1 if self.compare else self.sources[0].steps
+        return [Zone(0.0, EARLY * total, "early"), Zone(LATE * total, float(total), "late")]
+
+    def x(self, subject: Subject, step: int) -> float:
+        """Where a step is on the axis of training."""
+        return step / subject.source.steps if self.compare else step
+
+
+def read(paths: Sequence[str]) -> Context:
+    """Open runs and sort their rows by model."""
+    if not paths:
+        raise broken("a report must have at least one run", "none", "name the folder of a run")
+    sources: list[Source] = []
+    for path in paths:
+        sources.append(source_of(open_run(path), taken=[source.label for source in sources]))
+    return Context(sources, [subject for source in sources for subject in _subjects(source, len(sources) > 1)])
+
+
+def source_of(run: Run, taken: Sequence[str] = ()) -> Source:
+    """Read a run; every text in it becomes visible text of bounded length on the way."""
+    table = run.table()
+    rows = table.to_pylist()
+    seen: dict[str, str] = {}
+    for row in rows:
+        for name in (*_TEXT, "note"):
+            text = row[name]
+            if text is not None:
+                row[name] = seen[text] if text in seen else seen.setdefault(text, visible(text))
+    label = visible(run.name or run.path, 60)
+    if label in taken:
+        label = f"{label} ({len(taken) + 1})"
+    said = run.manifest.get("steps")
+    largest = max((row["step"] for row in rows if row["step"] is not None), default=0)
+    steps = said if isinstance(said, int) and not isinstance(said, bool) and said > 0 else largest
+    return Source(
+        label, visible(run.path), _shown(run.manifest), rows, [visible(n) for n in run.damaged], max(steps, 1)
+    )
+
+
+def _subjects(source: Source, named: bool) -> list[Subject]:
+    groups: dict[tuple[str | None, str | None], list[Row]] = {}
+    for row in source.rows:
+        groups.setdefault((row["role"], row["model"]), []).append(row)
+    if len(groups) > 1:
+        groups.pop((None, None), None)  # rows about the run as a whole are no model
+    roles = Counter(role for role, _ in groups)
+    found = []
+    for (role, model), rows in sorted(groups.items(), key=lambda item: (item[0][0] or "~", item[0][1] or "")):
+        name = model if role is None or roles[role] > 1 else role.capitalize()
+        label = " · ".join(part for part in (source.label if named else None, name and visible(name, 40)) if part)
+        found.append(Subject(source, role, model, label or source.label, rows))
+    return found
+
+
+def _place(row: Row) -> tuple[Any, ...]:
+    keys = ("seed", "step", "layer", "view", "points", "cloud", "proxy", "rank", "timing")
+    return tuple(row[key] for key in keys)
+
+
+def _shown(value: Any) -> Any:
+    """The manifest with visible text only."""
+    if isinstance(value, str):
+        return visible(value)
+    if isinstance(value, dict):
+        return {visible(str(key), 80): _shown(part) for key, part in value.items()}
+    return [_shown(part) for part in value] if isinstance(value, list) else value

@@ -1,0 +1,225 @@
+"""The view tree: what a page says, as plain values, before anything is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+Tone = Literal["yes", "part", "no", "open", "plain"]
+
+
+class Point(NamedTuple):
+    """A number at a place, with its interval, the units it rests on and its adjusted p."""
+
+    x: float
+    y: float | None
+    low: float | None = None
+    high: float | None = None
+    n: int | None = None
+    q: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Points that belong together; ``tags`` say what they are, ``null`` that they are what others are compared with."""
+
+    label: str
+    tags: dict[str, str]
+    points: list[Point]
+    null: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """A tag that a reader can choose by (one value) or switch (several)."""
+
+    key: str
+    label: str
+    values: list[str]
+    selected: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A level that the nulls predict; ``when`` limits it to chosen tags."""
+
+    y: float
+    label: str
+    when: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Zone:
+    """A stretch of the horizontal axis with a name."""
+
+    low: float
+    high: float
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """What is along an axis; ``by`` names it by what is chosen, ``fixed`` forbids the other scale."""
+
+    label: str
+    log: bool = False
+    categories: list[str] | None = None
+    by: dict[str, str] = field(default_factory=dict)
+    fixed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A drawing and everything that is needed to read it."""
+
+    id: str
+    title: str
+    caption: str
+    alt: str
+    x: Axis
+    y: Axis
+    series: list[Series]
+    colour: str
+    panel: str | None = None
+    dash: str | None = None
+    choose: list[Control] = field(default_factory=list)
+    toggle: list[Control] = field(default_factory=list)
+    references: list[Reference] = field(default_factory=list)
+    zones: list[Zone] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One rung as it was met."""
+
+    null: str
+    status: str
+    value: float | None
+    low: float | None
+    high: float | None
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """One claim on its way up: ``last`` is the rung that it reaches."""
+
+    label: str
+    tags: dict[str, str]
+    last: str | None
+    nodes: list[Node]
+
+
+@dataclass(frozen=True, slots=True)
+class LadderFigure:
+    """Ladders of nulls, one track each."""
+
+    id: str
+    title: str
+    caption: str
+    alt: str
+    tracks: list[Track]
+    choose: list[Control]
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A paragraph; ``tone`` colours its edge, ``head`` stands before it in bold, ``small`` is for rules."""
+
+    text: str
+    head: str | None = None
+    tone: Tone | None = None
+    small: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A cell of a table: a text, what stands small below it, and a tone."""
+
+    text: str
+    small: str | None = None
+    tone: Tone | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of cells; those in the first ``heads`` columns head their row."""
+
+    id: str
+    title: str
+    caption: str
+    columns: list[str]
+    rows: list[list[Cell]]
+    heads: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Concepts:
+    """Concepts of one model and layer, each with its strongest tokens."""
+
+    title: str
+    items: list[tuple[str, list[tuple[str, float | None]]]]
+    open: bool = False
+
+
+Block = Text | Table | Figure | LadderFigure | Concepts
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A heading and what stands under it."""
+
+    id: str
+    title: str
+    blocks: list[Block]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A whole page."""
+
+    title: str
+    subtitle: str
+    status: list[Text]
+    sections: list[Section]
+
+    def figures(self) -> list[Figure | LadderFigure]:
+        """All that is drawn, in the order of the page."""
+        return [b for section in self.sections for b in section.blocks if isinstance(b, Figure | LadderFigure)]
+
+
+def values_of(series: Iterable[Series], key: str) -> list[str]:
+    """The values of a tag, in the order in which they first come."""
+    return list(dict.fromkeys(s.tags[key] for s in series if key in s.tags and not s.null))
+
+
+def plain(value: Any) -> Any:
+    """Dataclasses as JSON knows them; numbers keep five digits, and those that are not finite are null."""
+    if isinstance(value, Point):
+        kept = [_rounded(part) for part in value]
+        while len(kept) > 2 and kept[-1] is None:
+            kept.pop()
+        return kept
+    if hasattr(value, "__dataclass_fields__"):
+        named = {name: getattr(value, name) for name in value.__dataclass_fields__}
+        return {name: plain(part) for name, part in named.items() if not _empty(part)}
+    if isinstance(value, dict):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(part) for part in value]
+    return _rounded(value)
+
+
+def _empty(value: Any) -> bool:
+    """What a reader of JSON takes for granted; 0 is a number and stays."""
+    return value is None or value is False or (isinstance(value, list | dict) and not value)
+
+
+def _rounded(value: Any) -> Any:
+    if not isinstance(value, float):
+        return value
+    if value != value or value in (float("inf"), float("-inf")):
+        return None
+    short = float(f"{value:.5g}")
+    return int(short) if short == int(short) and abs(short) < 1e15 else short

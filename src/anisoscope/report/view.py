@@ -1,0 +1,56 @@
+"""Runs as a view tree: the sections of the report in their order."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from anisoscope.report.ablations import ablations_section
+from anisoscope.report.claims import verdict_section
+from anisoscope.report.concepts import concepts_section
+from anisoscope.report.drift import drift_section
+from anisoscope.report.numbers import numbers_section
+from anisoscope.report.phases import phases_section
+from anisoscope.report.profiles import profiles_section
+from anisoscope.report.provenance import provenance_section, status
+from anisoscope.report.reading import Context
+from anisoscope.report.training import emergence_section
+from anisoscope.report.tree import Report
+from anisoscope.report.views import views_section
+from anisoscope.report.words import counted, listed
+
+
+def view(context: Context, at_most: int | None = None) -> Report:
+    """Everything a page says; ``at_most`` observations a curve, if it must be kept small."""
+    context = replace(context, at_most=at_most)
+    sections = [
+        verdict_section(context),
+        numbers_section(context),
+        emergence_section(context),
+        views_section(context),
+        profiles_section(context),
+        phases_section(context),
+        drift_section(context),
+        concepts_section(context),
+        ablations_section(context),
+        provenance_section(context, at_most),
+    ]
+    return Report(_title(context), _subtitle(context), status(context), sections)
+
+
+def _title(context: Context) -> str:
+    names = [source.label for source in context.sources]
+    return names[0] if len(names) == 1 else f"Comparison of {listed(names)}"
+
+
+def _subtitle(context: Context) -> str:
+    parts = []
+    for source in context.sources:
+        mine = [s for s in context.subjects if s.source is source]
+        models = listed([s.model if s.model and s.model != s.label else s.label for s in mine]) or "no model"
+        seeds = counted(max((len(s.seeds) for s in mine), default=1), "seed")
+        steps = len({row["step"] for row in source.rows if row["measure"] == "enrichment"})
+        said = (
+            f"{models}; {seeds}, {counted(steps, 'observation')} over {counted(source.steps, 'step')}; {source.status}"
+        )
+        parts.append(f"{source.label}: {said}" if context.compare else said)
+    return ". ".join(parts)

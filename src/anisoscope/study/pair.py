@@ -1,0 +1,184 @@
+"""A decoder and its encoder twin trained from scratch while the scope watches, into one run."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import platform
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from types import FrameType
+from typing import Any, Protocol, runtime_checkable
+
+from anisoscope.data.tokens import Tokenised, prepare
+from anisoscope.errors import AnisoscopeError, broken
+from anisoscope.models.twins import ROLES
+from anisoscope.observe.rows import row
+from anisoscope.store.run import Run, create_run, open_run
+from anisoscope.study.settings import PairSettings
+from anisoscope.study.training import Job, Stop, Watcher, train
+
+PACKAGES = ("anisoscope", "torch", "transformers", "accelerate", "tokenizers", "numpy", "pyarrow")
+
+
+@runtime_checkable
+class Display(Protocol):
+    """Who shows how the job goes."""
+
+    def said(self, line: str) -> None:
+        """Something to know, once."""
+
+    def training(self, job: Job, begin: int) -> Watcher:
+        """A training begins at step ``begin``."""
+        ...
+
+
+def pair(settings: PairSettings, display: Display, *, out: str | Path | None = None) -> Run:
+    """Train both models for every seed into a new run, by default ``runs/<date-time>-pair``."""
+    if out is not None and "://" in str(out):
+        raise broken("a pair must be trained into a local folder", str(out), "copy the run there when it is finished")
+    folder = Path(out) if out is not None else Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-pair"
+    data = _prepared(settings, display)
+    about = {
+        "kind": "pair",
+        "steps": settings.steps,
+        "seeds": list(settings.every_seed),
+        "corpus": data.about,
+        "versions": _versions(),
+        "machine": _machine(),
+        "hashes": {"corpus": data.fingerprint},
+        "done": [],
+        "seconds": 0.0,
+    }
+    run = create_run(folder, config=settings.model_dump(mode="json"), **about)
+    return _go_on(run, settings, data, display)
+
+
+def resume(path: str | Path, display: Display) -> Run:
+    """Go on with a run that was stopped or killed, to the same rows and weights as if it had not been."""
+    run = open_run(path, write=True)
+    try:
+        if run.manifest.get("kind") != "pair":
+            raise AnisoscopeError(f"{path} is a run of kind {run.manifest.get('kind')!r}, and only a pair can go on")
+        settings = PairSettings(**run.manifest["config"])
+        if run.finished:
+            display.said(f"{path} is finished; there is nothing left to do")
+            run.close()
+            return run
+        data = _prepared(settings, display)
+        if data.fingerprint != run.manifest["hashes"]["corpus"]:
+            raise AnisoscopeError(
+                f"the corpus {settings.corpus} is not what it was when {path} began; restore it, or begin a new run"
+            )
+    except BaseException:
+        run.close()
+        raise
+    return _go_on(run, settings, data, display)
+
+
+def _go_on(run: Run, settings: PairSettings, data: Tokenised, display: Display) -> Run:
+    """Train what is not done yet; the run is closed whatever happens."""
+    stop, began, before = Stop(), time.monotonic(), float(run.manifest.get("seconds", 0.0))
+    status = "interrupted"
+    try:
+        run.update(status="running")
+        run.write("corpus", [_entropy_row(settings, data)])
+        (Path(run.path) / "tokeniser.json").write_text(data.tokeniser.to_json(), encoding="utf-8")
+        with _asked_to_stop(stop, display):
+            for seed in settings.every_seed:
+                for role in ROLES:
+                    job = Job(settings, role, seed, Path(run.path))
+                    if job.name in run.manifest["done"]:
+                        continue
+                    latest = job.latest()
+                    begin = 0 if latest is None else int(latest.name.rsplit("-", 1)[1])
+                    if not train(job, data, run, display.training(job, begin), stop):
+                        return run
+                    hashes = run.manifest["hashes"] | {job.name: _weights_hash(job.weights)}
+                    run.update(done=[*run.manifest["done"], job.name], hashes=hashes)
+        status = "finished"
+    finally:
+        run.update(seconds=round(before + time.monotonic() - began, 1))
+        run.close(status)
+    return run
+
+
+@contextmanager
+def _asked_to_stop(stop: Stop, display: Display) -> Iterator[None]:
+    """The first Ctrl-C ends the step under way and saves; the second one ends the process."""
+
+    def asked(number: int, frame: FrameType | None) -> None:
+        if stop.wished:
+            raise KeyboardInterrupt
+        stop.wished = True
+        display.said("stopping after this step; once more to stop at once")
+
+    try:
+        before = signal.signal(signal.SIGINT, asked)
+    except ValueError:  # not in the main thread: whoever runs us handles signals
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _prepared(settings: PairSettings, display: Display) -> Tokenised:
+    display.said(f"reading {settings.corpus}")
+    data = prepare(
+        settings.corpus,
+        length=settings.length,
+        vocabulary=settings.vocabulary,
+        held_out=settings.held_out,
+        tokeniser=settings.tokeniser,
+        seed=settings.first_seed,
+    )
+    display.said(
+        f"{data.about['train']['tokens']:,} tokens to train on, {data.about['held']['tokens']:,} held out, "
+        f"vocabulary {data.vocabulary:,}"
+    )
+    return data
+
+
+def _entropy_row(settings: PairSettings, data: Tokenised) -> dict[str, Any]:
+    """What a model that knows nothing but how frequent each token is would lose."""
+    value = data.about.get("unigram_entropy", math.nan)
+    return row(step=0, cloud=None, measure="unigram_entropy", value=value, note=settings.corpus)
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _machine() -> dict[str, Any]:
+    import torch
+
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor() or platform.machine()
+    return {
+        "device": device,
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "system": platform.platform(),
+        "command": " ".join(sys.argv),
+    }
+
+
+def _weights_hash(folder: Path) -> str:
+    digest = hashlib.sha256()
+    for file in sorted(folder.glob("*.safetensors")):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()

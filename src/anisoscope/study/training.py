@@ -1,0 +1,255 @@
+"""One model trained on transformers' Trainer with the scope's callback: the path a user walks."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, cast, runtime_checkable
+
+import torch
+from torch.utils.data import SequentialSampler
+
+from anisoscope.data.tokens import Tokenised
+from anisoscope.errors import AnisoscopeError
+from anisoscope.integrations.transformers import STATE_NAME, ScopeCallback
+from anisoscope.models.twins import Role, Shape, build
+from anisoscope.observe.rows import Row, row
+from anisoscope.store.run import Run
+from anisoscope.study.lessons import Lessons, collated
+from anisoscope.study.settings import PairSettings
+
+try:
+    from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
+    from transformers.utils.logging import disable_progress_bar
+except ImportError as error:
+    raise AnisoscopeError('training needs transformers: pip install "anisoscope[train]"') from error
+
+
+@runtime_checkable
+class Watcher(Protocol):
+    """Who wants to know how a training goes: a display."""
+
+    def stepped(self, step: int, loss: float, tokens: int) -> None:
+        """A step is done; ``tokens`` is how many it trained on."""
+
+    def observed(self, rows: list[Row]) -> None:
+        """An observation is judged."""
+
+
+@dataclass(slots=True)
+class Stop:
+    """A wish to stop after the step under way, once it is saved."""
+
+    wished: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One training of a run."""
+
+    settings: PairSettings
+    role: Role
+    seed: int
+    folder: Path  # of the whole run
+
+    @property
+    def name(self) -> str:
+        """The writer of its rows."""
+        return f"{self.role}-{self.seed}"
+
+    @property
+    def model_name(self) -> str:
+        """The model as the rows call it."""
+        kind = self.settings.models
+        if kind == "twin":
+            return f"twin-{self.role}"
+        return "gpt-neox" if self.role == "decoder" else kind.removeprefix("neox-")
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where its checkpoints are while it runs."""
+        return self.folder / "checkpoints" / self.name
+
+    @property
+    def weights(self) -> Path:
+        """Where its weights are when it is done."""
+        return self.folder / "models" / self.name
+
+    def latest(self) -> Path | None:
+        """The newest checkpoint that is whole: the scope's state is its last file."""
+        found = [path for path in self.checkpoints.glob("checkpoint-*") if (path / STATE_NAME).exists()]
+        return max(found, key=lambda path: int(path.name.rsplit("-", 1)[1]), default=None)
+
+
+def train(job: Job, data: Tokenised, run: Run, watcher: Watcher, stop: Stop) -> bool:
+    """Train one model from where it is; returns whether it came to its end."""
+    settings = job.settings
+    samples = settings.steps * settings.batch
+    lessons = Lessons(data, job.role, samples=samples, seed=job.seed, mask_rate=settings.mask_rate)
+    shape = Shape(
+        settings.layers,
+        settings.width,
+        settings.heads,
+        data.vocabulary,
+        settings.length,
+        data.pad_id,
+        settings.dropout,
+    )
+    model = build(settings.models, job.role, shape, seed=job.seed)
+    batch = settings.batch
+    about = {"model": job.model_name, "role": job.role, "seed": job.seed}
+    sink = _Told(run.sink(job.name, **about), data, watcher)
+    observer = ScopeCallback(
+        tokens=lambda step: lessons.tokens(step * batch, (step + 1) * batch),
+        rank=settings.rank,
+        ranks=settings.other_ranks,
+        proxies=settings.proxies,
+        schedule=settings.observed,
+        targets=settings.targets,
+        resamples=settings.resamples,
+        probe=_probe(data, settings),
+        sink=sink,
+        seed=job.seed,
+        resumable=True,
+    )
+    journal = _Journal(run, job, lessons, watcher, stop)
+    trainer = _TellingTrainer(
+        model=model,
+        args=_arguments(job),
+        data_collator=collated,
+        train_dataset=lessons,
+        eval_dataset=_held(data, job),
+        callbacks=[observer, journal],
+    )
+    trainer.journal = journal
+    trainer.remove_callback(PrinterCallback)
+    disable_progress_bar()  # the display has its own
+    latest = job.latest()
+    for path in job.checkpoints.glob("checkpoint-*"):
+        if latest is None or path != latest:
+            shutil.rmtree(path)  # torn, or older than the one that counts
+    trainer.train(resume_from_checkpoint=None if latest is None else str(latest))
+    if trainer.state.global_step < settings.steps:
+        return False
+    model.save_pretrained(job.weights)
+    run.write_tensors(f"counts-{job.name}", {"counts": lessons.counts()})
+    shutil.rmtree(job.checkpoints, ignore_errors=True)
+    return True
+
+
+def _arguments(job: Job) -> TrainingArguments:
+    s = job.settings
+    every = max(1, s.steps // s.checkpoints) if s.checkpoints else s.steps + 1
+    return TrainingArguments(
+        output_dir=str(job.checkpoints),
+        max_steps=s.steps,
+        per_device_train_batch_size=s.batch,
+        per_device_eval_batch_size=s.batch,
+        learning_rate=s.learning_rate,
+        warmup_steps=round(s.warmup * s.steps),
+        weight_decay=s.weight_decay,
+        max_grad_norm=s.clip,
+        bf16=s.precision == "bf16",
+        use_cpu=s.device == "cpu",
+        dataloader_pin_memory=s.device != "cpu" and torch.cuda.is_available(),
+        seed=job.seed,
+        dataloader_drop_last=True,
+        remove_unused_columns=False,
+        eval_strategy="steps",
+        eval_steps=max(1, s.steps // s.evaluations),
+        eval_on_start=True,
+        prediction_loss_only=True,
+        save_strategy="steps" if s.checkpoints else "no",
+        save_steps=every,
+        save_total_limit=2,
+        logging_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+    )
+
+
+def _held(data: Tokenised, job: Job) -> Lessons:
+    """A part of the held-out sequences, the same at every evaluation."""
+    s = job.settings
+    samples = min(len(data.held.ids), 4 * s.batch)
+    return Lessons(data, job.role, samples=samples, seed=job.seed, mask_rate=s.mask_rate, held=True)
+
+
+def _probe(data: Tokenised, settings: PairSettings) -> dict[str, torch.Tensor] | None:
+    """Held-out sequences of about so many tokens, or none where there are not enough."""
+    if not settings.probe:
+        return None
+    total, count = 0, 0
+    while count < len(data.held.ids) and total < settings.probe:
+        total += int(data.held.lengths[count])
+        count += 1
+    if total < 4096:
+        return None
+    ids = torch.from_numpy(data.held.ids[:count].astype("int64"))
+    mask = torch.arange(ids.shape[1])[None] < torch.from_numpy(data.held.lengths[:count].astype("int64"))[:, None]
+    return {"input_ids": ids, "attention_mask": mask.long()}
+
+
+@dataclass(slots=True)
+class _Told:
+    """Rows on their way into the run: token ids of concepts become text, and the display hears of them."""
+
+    sink: Any
+    data: Tokenised
+    watcher: Watcher
+
+    def write(self, rows: list[Row]) -> None:
+        """Take the rows of one observation."""
+        text = self.data.tokeniser.text
+        rows = [r | {"note": text(int(r["note"]))} if r["measure"] == "concept" else r for r in rows]
+        self.sink.write(rows)
+        self.watcher.observed(rows)
+
+
+class _Journal(TrainerCallback):
+    """Losses into the run, progress to the display, and a clean stop when one is wished for."""
+
+    def __init__(self, run: Run, job: Job, lessons: Lessons, watcher: Watcher, stop: Stop) -> None:
+        self._run, self._job, self._lessons, self._watcher, self._stop = run, job, lessons, watcher, stop
+        self.loss: torch.Tensor | None = None
+        steps = job.settings.steps
+        self._every = max(1, steps // 50)
+        self._evaluated = max(1, steps // job.settings.evaluations)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Write the loss of every few steps."""
+        step, batch = state.global_step, self._job.settings.batch
+        loss = float("nan") if self.loss is None else float(self.loss)
+        self._watcher.stepped(step, loss, self._lessons.tokens((step - 1) * batch, step * batch))
+        if (step - 1) % self._every == 0 or step == state.max_steps:
+            self._write("train", step - 1, loss)
+        if self._stop.wished:
+            control.should_save = control.should_training_stop = True
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **kwargs: Any) -> None:
+        """Write the held-out loss, at the steps an uninterrupted training would."""
+        step = state.global_step
+        if step % self._evaluated == 0 or step == state.max_steps:
+            self._write("held-out", step, metrics["eval_loss"])
+
+    def _write(self, variant: str, step: int, value: float) -> None:
+        about = {"model": self._job.model_name, "role": self._job.role, "seed": self._job.seed}
+        found = row(step=step, cloud=None, measure="loss", variant=variant, value=value)
+        self._run.write(f"{self._job.name}-loss-{variant}", [found | about])
+
+
+class _TellingTrainer(Trainer):
+    """A Trainer that takes the lessons in their order and tells the journal the loss of each step."""
+
+    journal: _Journal | None = None
+
+    def _get_train_sampler(self, *args: Any, **kwargs: Any) -> Any:
+        return SequentialSampler(cast(Lessons, self.train_dataset))
+
+    def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """As always, and remember the loss."""
+        loss = super().training_step(*args, **kwargs)
+        if self.journal is not None:
+            self.journal.loss = loss.detach()
+        return loss

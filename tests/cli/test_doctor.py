@@ -1,0 +1,145 @@
+"""The doctor looks at this machine; what is broken here is broken by the test."""
+
+import importlib
+import json
+import os
+import re
+import subprocess
+import sys
+from importlib import metadata
+
+import numpy
+import pytest
+import torch
+
+from anisoscope import __version__, cli
+from anisoscope.cli import probes
+
+
+@pytest.fixture
+def findings(capsys):
+    """Run the doctor; returns the exit code and the findings by name."""
+
+    def examine():
+        code = 0
+        try:
+            cli.main(["doctor", "--json"])
+        except SystemExit as stopped:
+            code = stopped.code
+        said = json.loads(capsys.readouterr().out)
+        assert said["ok"] == (code == 0)
+        return code, {each["name"]: each for each in said["findings"]}
+
+    return examine
+
+
+def lack(monkeypatch, *names):
+    """Let packages be missing."""
+    version = metadata.version
+
+    def without(name):
+        if name in names:
+            raise metadata.PackageNotFoundError(name)
+        return version(name)
+
+    monkeypatch.setattr(metadata, "version", without)
+
+
+def test_it_tells_what_is_here(findings):
+    code, found = findings()
+    assert code == 0
+    assert found["python"]["value"].startswith(f"{sys.version_info.major}.{sys.version_info.minor}.")
+    assert found["anisoscope"]["value"].startswith(__version__)
+    assert found["torch"]["value"] == torch.__version__
+    assert found["numpy"]["value"] == numpy.__version__
+    assert f"torch uses {torch.get_num_threads()}" in found["threads"]["value"]
+    assert re.fullmatch(r"[\d.]+ GiB free of [\d.]+ GiB at .*", found["disk"]["value"])
+    assert os.getcwd() in found["disk"]["value"]
+    assert found["temporary directory"]["status"] == "ok"
+    assert {"memory", "cores", "chromium", "extra train", "extra dev"} <= set(found)
+    assert ("cuda:0" in found) == torch.cuda.is_available()
+    assert {each["status"] for each in found.values()} <= {"ok", "missing"}
+
+
+def test_a_missing_extra_comes_with_the_line_that_gets_it(findings, monkeypatch):
+    lack(monkeypatch, "transformers", "matplotlib")
+    code, found = findings()
+    assert code == 0
+    assert found["extra train"]["status"] == "missing"
+    assert "transformers" in found["extra train"]["value"]
+    assert found["extra train"]["fix"] == 'pip install "anisoscope[train]"'
+    assert found["extra report"]["value"] == "lacks matplotlib"
+    assert {"transformers", "matplotlib"} <= set(re.findall(r"\w+", found["extra dev"]["value"]))
+
+
+def test_an_extra_that_is_too_old_is_missing(findings, monkeypatch):
+    version = metadata.version
+    monkeypatch.setattr(metadata, "version", lambda name: "4.9.1" if name == "transformers" else version(name))
+    _, found = findings()
+    assert "transformers>=4.48 (has 4.9.1)" in found["extra train"]["value"]
+
+
+def test_a_core_package_that_is_missing_or_does_not_load_is_a_failure(findings, monkeypatch):
+    lack(monkeypatch, "pyarrow")
+    code, found = findings()
+    assert code == 1
+    assert found["pyarrow"]["status"] == "missing"
+    assert found["pyarrow"]["fix"] == 'pip install "pyarrow>=15"'
+    monkeypatch.undo()
+    load = importlib.import_module
+
+    def torn(name, *rest):
+        if name == "sklearn":
+            raise OSError("libgomp.so.1: cannot open shared object file\nmore")
+        return load(name, *rest)
+
+    monkeypatch.setattr(probes.importlib, "import_module", torn)
+    code, found = findings()
+    assert code == 1
+    assert found["scikit-learn"]["status"] == "broken"
+    assert "libgomp" in found["scikit-learn"]["value"]
+    assert found["scipy"]["status"] == "ok"
+
+
+def test_a_probe_that_fails_is_a_line(findings, monkeypatch):
+    def fails(*args, **kwargs):
+        raise RuntimeError("[red]no such\nthing")
+
+    monkeypatch.setattr(probes.shutil, "disk_usage", fails)
+    monkeypatch.setattr(torch.cuda, "is_available", fails)
+    monkeypatch.setattr(probes.tempfile, "NamedTemporaryFile", lambda **_: (_ for _ in ()).throw(OSError(28, "full")))
+    code, found = findings()
+    assert code == 0
+    assert (found["disk"]["status"], found["disk"]["value"]) == ("unknown", "RuntimeError: [red]no such")
+    assert found["devices"]["status"] == "unknown"
+    assert found["temporary directory"]["status"] == "broken"
+    assert found["memory"]["status"] == "ok"
+
+
+def test_without_a_browser_it_says_how_to_get_one(findings, monkeypatch, tmp_path):
+    monkeypatch.setattr(probes.shutil, "which", lambda name: None)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("PLAYWRIGHT_BROWSERS_PATH", raising=False)
+    _, found = findings()
+    assert found["chromium"]["status"] == "missing"
+    assert "playwright install chromium" in found["chromium"]["fix"]
+    (tmp_path / "chromium-1" / "chrome-linux").mkdir(parents=True)
+    monkeypatch.setenv("PLAYWRIGHT_BROWSERS_PATH", str(tmp_path))
+    _, found = findings()
+    assert found["chromium"]["value"] == str(tmp_path / "chromium-1")
+
+
+@pytest.mark.parametrize(
+    ("version", "least", "enough"),
+    [("2.13.0+cpu", "2.6", True), ("2.5.9", "2.6", False), ("15", "15", True), ("4.48.0rc1", "4.48", True)],
+)
+def test_versions_are_numbers_not_text(version, least, enough):
+    assert probes._is_enough(version, least) is enough
+
+
+def test_as_a_process_it_prints_a_line_for_each_finding():
+    command = [sys.executable, "-m", "anisoscope.cli", "doctor"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert all(re.match(r"(ok|missing|broken|unknown) +\S", line) for line in done.stdout.splitlines())
+    assert re.search(r"^ok +torch ", done.stdout, re.M)

@@ -1,0 +1,179 @@
+"""The main job: two models into one run, which survives whatever kills it and goes on to the same rows and weights."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from anisoscope import open_run
+from anisoscope.errors import AnisoscopeError
+from anisoscope.study.pair import pair, resume
+from study.jobs import Quiet, comparable, settings
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # what transformers and accelerate have to say is theirs
+
+SCRIPT = """
+import sys
+from pathlib import Path
+from anisoscope.study.pair import pair, resume
+from study.jobs import Quiet, settings
+where, out = Path(sys.argv[1]), Path(sys.argv[2])
+print("ready", flush=True)
+run = resume(out, Quiet()) if out.exists() else pair(settings(where), Quiet(), out=out)
+"""
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """An uninterrupted run."""
+    where = tmp_path_factory.mktemp("whole")
+    display = Quiet()
+    run = pair(settings(where), display, out=where / "run")
+    return where, run, display
+
+
+def weights(folder):
+    return {
+        (file.parent.name, name): array
+        for file in sorted((folder / "models").glob("*/*.safetensors"))
+        for name, array in load_file(file).items()
+    }
+
+
+def assert_same(first, second):
+    """Two runs have the same rows and the same weights, bit for bit."""
+    a, b = comparable(open_run(first)), comparable(open_run(second))
+    assert len(a) == len(b)
+    assert [x for x, y in zip(a, b, strict=True) if x != y][:3] == []
+    one, two = weights(first), weights(second)
+    assert one.keys() == two.keys()
+    assert one
+    assert all(np.array_equal(one[name], two[name]) for name in one)
+
+
+def test_both_models_of_every_seed_are_in_one_run(whole):
+    where, run, display = whole
+    frame = open_run(where / "run").rows()
+    assert run.finished
+    assert set(frame["role"].dropna()) == {"decoder", "encoder"}
+    assert set(frame["view"].dropna()) == {"representation", "weight", "embedding"}
+    assert {"haar", "pairing", "axes", "init", "targets", "targets-uniform"} <= set(frame["null"].dropna())
+    assert set(frame[frame["measure"] == "enrichment"]["rank"]) == {2, 4}
+    concepts = frame[frame["measure"] == "concept"]
+    assert len(concepts)
+    assert not concepts["note"].str.fullmatch(r"\d+").all()  # texts of tokens, not their ids
+    assert frame[frame["measure"] == "skipped"]["note"].to_list() == []
+    assert len(display.steps) == 24
+    assert set(run.manifest["done"]) == {"decoder-0", "encoder-0"}
+    assert {"corpus", "decoder-0", "encoder-0"} == set(run.manifest["hashes"])
+
+
+def test_losses_begin_at_the_logarithm_of_the_vocabulary_and_fall(whole):
+    where, *_ = whole
+    frame = open_run(where / "run").rows()
+    held = frame[(frame["measure"] == "loss") & (frame["variant"] == "held-out")]
+    for role in ("decoder", "encoder"):
+        curve = held[held["role"] == role].sort_values("step")
+        assert curve["step"].to_list() == [0, 4, 8, 12]
+        assert curve["value"].iloc[0] == pytest.approx(np.log(320), abs=0.2)
+        assert curve["value"].iloc[-1] < curve["value"].iloc[0]
+
+
+def test_twins_start_from_the_same_weights_and_differ_in_mask_and_objective_alone():
+    import torch
+
+    from anisoscope.models.twins import Shape, build
+
+    shape = Shape(2, 16, 2, 50, 8)
+    decoder, encoder = (build("twin", role, shape, seed=3).eval() for role in ("decoder", "encoder"))
+    a, b = dict(decoder.named_parameters()), dict(encoder.named_parameters())
+    assert a.keys() == b.keys()
+    assert all(torch.equal(a[name], b[name]) for name in a)
+    ids = torch.randint(0, 50, (2, 8), generator=torch.Generator().manual_seed(0))
+    later = ids.clone()
+    later[:, -1] = (later[:, -1] + 1) % 50
+    with torch.no_grad():
+        assert torch.equal(decoder(ids).logits[:, :-1], decoder(later).logits[:, :-1])
+        assert not torch.allclose(encoder(ids).logits[:, :-1], encoder(later).logits[:, :-1])
+        last = torch.ones_like(ids)
+        last[:, -1] = 0  # padded: then even the encoder does not see it
+        seen = [encoder(x, attention_mask=last).logits[:, :-1] for x in (ids, later)]
+        assert torch.equal(*seen)
+        loss = decoder(ids, labels=ids).loss
+        logits = decoder(ids).logits[:, :-1].double().log_softmax(-1)
+        expected = -logits.gather(-1, ids[:, 1:, None]).mean()
+    assert float(loss) == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_two_runs_with_one_seed_give_identical_rows(whole, tmp_path):
+    where, *_ = whole
+    pair(settings(where), Quiet(), out=tmp_path / "again")
+    assert_same(where / "run", tmp_path / "again")
+
+
+def test_ctrl_c_saves_and_resume_gives_what_would_have_been(whole, tmp_path):
+    where, *_ = whole
+    interrupt = {"left": 1}
+
+    def at(step):
+        if step == 7 and interrupt["left"]:
+            interrupt["left"] = 0
+            os.kill(os.getpid(), signal.SIGINT)
+
+    out = tmp_path / "run"
+    run = pair(settings(where), Quiet(at), out=out)
+    assert not run.finished
+    assert open_run(out).manifest["status"] == "interrupted"
+    display = Quiet()
+    assert resume(out, display).finished
+    assert "decoder-0 from 7" in display.lines
+    assert_same(where / "run", out)
+
+
+@pytest.mark.parametrize("at", ["rows-decoder-0-000000005", "checkpoint-6", "rows-encoder-0-000000007", "checkpoint-9"])
+def test_killed_at_any_instant_it_goes_on_to_the_same_rows_and_weights(whole, tmp_path, at):
+    where, *_ = whole
+    out, role = tmp_path / "run", "encoder-0" if at == "checkpoint-9" else "decoder-0"
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    command = [sys.executable, "-W", "ignore", "-c", SCRIPT, str(where), str(out)]
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    patterns = (f"{at}*", f"checkpoints/{role}/{at}*")
+    until = time.monotonic() + 120
+    while not any(True for pattern in patterns for _ in out.glob(pattern)):
+        assert process.poll() is None, process.stderr.read().decode()[-2000:]
+        assert time.monotonic() < until, "it never came so far"
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    left = open_run(out)
+    assert left.table().num_rows > 0
+    assert left.damaged == []
+    assert resume(out, Quiet()).finished
+    assert_same(where / "run", out)
+
+
+def test_a_run_that_cannot_go_on_says_why(whole, tmp_path):
+    where, run, _ = whole
+    display = Quiet()
+    resume(where / "run", display)
+    assert any("nothing left to do" in line for line in display.lines)
+    with pytest.raises(AnisoscopeError, match="holds a run already"):
+        pair(settings(where), Quiet(), out=where / "run")
+    with pytest.raises(AnisoscopeError, match="is no run"):
+        resume(tmp_path / "nowhere", Quiet())
+
+    def at(step):
+        os.kill(os.getpid(), signal.SIGINT)
+
+    other = tmp_path / "other"
+    changed = settings(tmp_path)
+    pair(changed, Quiet(at), out=other)
+    (tmp_path / "texts" / "000.txt").write_text("something else entirely, of a certain length " * 9, encoding="utf-8")
+    with pytest.raises(AnisoscopeError, match="is not what it was"):
+        resume(other, Quiet())
+    assert run.path

@@ -1,0 +1,53 @@
+"""Settings: presets, then a TOML file, then flags; what does not fit is said in one line."""
+
+import pytest
+
+from anisoscope.errors import AnisoscopeError
+from anisoscope.study.settings import PRESETS, PairSettings, settings_of
+
+
+def test_flags_go_before_the_file_and_the_file_before_the_preset(tmp_path):
+    file = tmp_path / "mine.toml"
+    file.write_text("steps = 77\nwidth = 64\nproxies = ['svd']\n", encoding="utf-8")
+    found = settings_of("small", file, {"width": 32, "rank": 8, "heads": None})
+    assert (found.steps, found.width, found.layers, found.proxies) == (77, 32, PRESETS["small"]["layers"], ("svd",))
+    assert settings_of("tiny", None, {}) == PairSettings()
+
+
+def test_the_default_job_is_the_one_that_is_promised():
+    found = PairSettings()
+    assert (found.layers, found.width, found.vocabulary, found.batch, found.length) == (4, 128, 4096, 16, 128)
+    assert (found.steps, found.rank, found.proxies) == (400, 32, ("pca", "svd", "semi_nmf"))
+    assert found.targets
+    assert found.models == "twin"
+    assert all(PairSettings(**changed) for changed in PRESETS.values())
+    assert PairSettings(width=64, rank=16).other_ranks == (4, 8)
+
+
+@pytest.mark.parametrize(
+    ("preset", "flags", "message"),
+    [
+        ("huge", {}, "preset must be one of"),
+        ("tiny", {"width": 130}, "width must be a multiple of heads"),
+        ("tiny", {"rank": 100}, "rank must be at most half of the width"),
+        ("tiny", {"probe": 100}, "probe must be 0 or at least 4096"),
+        ("tiny", {"steps": 0}, "steps: Input should be greater"),
+        ("tiny", {"models": "gpt5"}, "models: Input should be"),
+        ("tiny", {"proxies": ("pcaa",)}, "proxies.0: Input should be"),
+    ],
+)
+def test_what_does_not_fit_is_said(preset, flags, message):
+    with pytest.raises(ValueError, match=message):
+        settings_of(preset, None, flags)
+
+
+def test_a_typo_in_the_file_is_an_error_and_not_ignored(tmp_path):
+    file = tmp_path / "mine.toml"
+    file.write_text("stepz = 77\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="stepz: Extra inputs"):
+        settings_of("tiny", file, {})
+    file.write_text("steps = = 77\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="valid TOML"):
+        settings_of("tiny", file, {})
+    with pytest.raises(AnisoscopeError, match="cannot read"):
+        settings_of("tiny", tmp_path / "none.toml", {})
