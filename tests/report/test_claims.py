@@ -104,10 +104,52 @@ def test_the_planted_runs_get_their_verdicts(planted):
 
 def test_an_expectation_that_fails_is_said_by_the_report(planted):
     (good,), (bad,) = (expectations(read([str(planted / name)])) for name in ("good", "bad"))
-    rises = next(i for i, row in enumerate(good.rows) if row[0].text.startswith("Early in training"))
+    rises = next(i for i, row in enumerate(good.rows) if row[0].text.startswith("In training it rises"))
     assert [cell.text for cell in good.rows[rises][1:]] == ["holds", "holds"]
     assert [cell.text for cell in bad.rows[rises][1:]] == ["does not hold", "does not hold"]
     assert "worth a look" in bad.caption
+
+
+def one_layer(tmp_path, name, changed):
+    """A run of one decoder with one row a view, all expectations met but where ``changed`` says otherwise."""
+    usual = {
+        ("representation", "pca", "haar", 0): 1.0,
+        ("representation", "pca", "haar", 40): 6.0,
+        ("weight", "svd", "haar", 0): 9.0,
+        ("weight", "svd", "haar", 40): 90.0,
+        ("weight", "svd", "pairing", 40): 1.2,
+        ("representation", "pca", "targets", 20): 1.0,
+    } | changed
+    run = create_run(tmp_path / name, config={"rank": 4}, kind="pair", steps=100)
+    common = {"role": "decoder", "model": "m", "seed": 0, "layer": 1, "points": "gradients", "cloud": "all"}
+    common |= {"timing": "rolling", "rank": 4, "low": 0.01, "high": 99.0}
+    for (view, proxy, null, step), value in usual.items():
+        found = {"view": view, "proxy": proxy, "null": null, "step": step, "measure": "enrichment", "value": value}
+        run.write(f"{view}-{null}", [common | found])
+    run.close("finished")
+    (table,) = expectations(read([str(tmp_path / name)]))
+    return [row[1].text for row in table.rows]
+
+
+MET = ["holds", "holds", "holds", "holds", "holds", "not measured", "not measured"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "which"),
+    [
+        ({}, None),
+        ({("representation", "pca", "haar", 0): 1.2}, 0),
+        ({("representation", "pca", "haar", 40): 4.9}, 1),
+        ({("representation", "pca", "haar", 40): 1.0, ("representation", "pca", "haar", 60): 9.0}, 1),  # too late
+        ({("representation", "pca", "targets", 20): 1.3}, 2),
+        ({("weight", "svd", "haar", 0): 4.9}, 3),
+        ({("weight", "svd", "pairing", 40): 21.0}, 4),
+        ({("weight", "svd", "pairing", 40): math.nan}, 4),
+    ],
+)
+def test_every_expectation_can_fail_and_fails_alone(tmp_path, changed, which):
+    expected = ["does not hold" if i == which else text for i, text in enumerate(MET)]
+    assert one_layer(tmp_path, "run", changed) == expected
 
 
 def test_values_that_are_not_numbers_are_no_medians(tmp_path):

@@ -98,7 +98,7 @@ def pair(
     steps
         Optimiser steps of each training; 400.
     learning_rate
-        The largest one, after warming up; then it falls to 0; 1e-3.
+        The largest one, after warming up; then it falls to 0; 2e-3.
     warmup
         Share of the steps to warm up in; 0.05.
     weight_decay
@@ -122,9 +122,9 @@ def pair(
     rank
         Rank of the tangent proxies; 32.
     schedule
-        log, or a number n for every n-th step.
+        log (and twice more near the end), or a number n for every n-th step.
     observations
-        How many observations the schedule log makes at most; 12.
+        How many observations log makes at most; 12.
     targets
         The nulls with other labels, for an extra pass each.
     resamples

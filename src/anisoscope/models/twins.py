@@ -2,7 +2,8 @@
 
 Letters: B sequences, T positions, V vocabulary.
 
-Strict twins are one architecture (GPT-NeoX blocks) with the same weights at the start. They differ in two things: the
+Strict twins are one architecture (GPT-NeoX blocks, attention and MLP one after the other as in most models) with the
+same weights at the start. They differ in two things: the
 decoder's attention is causal and it learns the next token; the encoder's is not and it learns masked tokens.
 """
 
@@ -109,6 +110,7 @@ def build(pairing: Pairing, role: Role, shape: Shape, *, seed: int) -> Any:
             "attention_dropout": shape.dropout,
             "tie_word_embeddings": False,
             "use_cache": False,
+            "use_parallel_residual": pairing != "twin",
             "bos_token_id": None,
             "eos_token_id": None,
             "pad_token_id": shape.pad_id,

@@ -81,7 +81,7 @@ def _modest() -> None:
     torch.set_num_threads(1)  # of this thread alone
     if not torch.cuda.is_initialized():
         return  # the cores are shared: one that always gives way would come to nothing before the training ends
-    with contextlib.suppress(AttributeError, OSError):  # the training goes first, where threads have a rank of their own
+    with contextlib.suppress(AttributeError, OSError):  # the training goes first, where threads have ranks of their own
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -36,6 +37,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "precision": "bf16",
     },
 }
+_LATE = (0.72, 0.82)
 
 
 class PairSettings(BaseModel):
@@ -53,7 +55,7 @@ class PairSettings(BaseModel):
     length: int = Field(128, ge=8)
     batch: int = Field(16, ge=4)
     steps: int = Field(400, ge=1)
-    learning_rate: float = Field(1e-3, gt=0)
+    learning_rate: float = Field(2e-3, gt=0)
     warmup: float = Field(0.05, ge=0, lt=1)
     weight_decay: float = Field(0.01, ge=0)
     clip: float = Field(1.0, gt=0)
@@ -92,10 +94,11 @@ class PairSettings(BaseModel):
 
     @property
     def observed(self) -> int | list[int]:
-        """The schedule as the scope takes it."""
+        """The schedule as the scope takes it: by logarithm, and twice more in the last 30 %, to see how it ends."""
         if isinstance(self.schedule, int):
             return self.schedule
-        return sorted(log_spaced(self.steps, most=self.observations))
+        late = {math.ceil(share * self.steps) for share in _LATE} if self.observations > 2 * len(_LATE) else set()
+        return sorted(log_spaced(self.steps, most=self.observations - len(late)) | {s for s in late if s < self.steps})
 
     @property
     def other_ranks(self) -> tuple[int, ...]:
