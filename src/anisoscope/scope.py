@@ -122,7 +122,9 @@ class Scope:
                 self._run = create_run(store, config=config, kind="scope", notes=self.notes)
                 sink = self._run.sink("scope", model=type(unwrapped(model)).__name__, seed=seed)
         self._crew = Crew()
-        self._series = Series(request, anchor=anchor, sink=sink, each=self._crew.each, resumable=resumable)
+        self._series = Series(
+            request, anchor=anchor, sink=sink, each=self._crew.each, resumable=resumable, sites=_names(self.sites)
+        )
         self._worker = Worker(self._series.judge, pending=pending)
         self._probe = None if probe is None else Probe(probe, seed=seed)
         self._targets = tuple(null for null in TARGETS if null in every_null)
@@ -374,3 +376,10 @@ def _later(between: Between, tokens: int | None, accumulated: bool) -> Between:
     if tokens is None or (between.steps and between.tokens is None):
         return Between(between.steps + 1, None)
     return Between(between.steps + 1, (between.tokens or 0) + tokens)
+
+
+def _names(sites: Sites) -> dict[tuple[str, int], str]:
+    """Module names by view and layer; what enters the first block has none."""
+    found = {("representation", site.layer): site.name for site in sites.blocks}
+    found |= {("weight", site.layer): site.name for site in sites.weights}
+    return found | ({} if sites.embedding is None else {("embedding", 0): sites.embedding.name})

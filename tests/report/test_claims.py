@@ -123,9 +123,9 @@ def one_layer(tmp_path, name, changed):
     run = create_run(tmp_path / name, config={"rank": 4}, kind="pair", steps=100)
     common = {"role": "decoder", "model": "m", "seed": 0, "layer": 1, "points": "gradients", "cloud": "all"}
     common |= {"timing": "rolling", "rank": 4, "low": 0.01, "high": 99.0}
-    for (view, proxy, null, step), value in usual.items():
-        found = {"view": view, "proxy": proxy, "null": null, "step": step, "measure": "enrichment", "value": value}
-        run.write(f"{view}-{null}", [common | found])
+    for (where, proxy, null, step), value in usual.items():
+        found = {"view": where, "proxy": proxy, "null": null, "step": step, "measure": "enrichment", "value": value}
+        run.write(f"{where}-{null}", [common | found])
     run.close("finished")
     (table,) = expectations(read([str(tmp_path / name)]))
     return [row[1].text for row in table.rows]

@@ -12,6 +12,7 @@ from safetensors.numpy import load_file
 
 from anisoscope import open_run
 from anisoscope.errors import AnisoscopeError
+from anisoscope.store.files import Folder
 from anisoscope.study.pair import pair, resume
 from study.jobs import Quiet, comparable, settings
 
@@ -69,8 +70,42 @@ def test_both_models_of_every_seed_are_in_one_run(whole):
     assert not concepts["note"].str.fullmatch(r"\d+").all()  # texts of tokens, not their ids
     assert frame[frame["measure"] == "skipped"]["note"].to_list() == []
     assert len(display.steps) == 24
+    sites = frame[(frame["role"] == "decoder") & (frame["layer"] == 1)].groupby("view")["site"].first().to_dict()
+    assert sites["representation"] == "gpt_neox.layers.0"
+    assert sites["weight"] == "gpt_neox.layers.0.mlp.dense_h_to_4h"
     assert set(run.manifest["done"]) == {"decoder-0", "encoder-0"}
     assert {"corpus", "decoder-0", "encoder-0"} == set(run.manifest["hashes"])
+
+
+def test_the_last_proxies_are_kept_as_orthonormal_bases(whole):
+    where, *_ = whole
+    run = open_run(where / "run")
+    for timing in ("rolling", "anchored"):
+        kept = run.tensors(f"subspaces-encoder-0-{timing}")
+        basis = kept["representation.1.all.pca.0"].astype(np.float64)
+        assert basis.shape == (16, 4)
+        assert np.abs(basis.T @ basis - np.eye(4)).max() < 1e-6
+    counts = run.tensors("counts-decoder-0")["counts"]
+    assert counts.sum() == sum(tokens for _, _, tokens in whole[2].steps[:12])
+
+
+def test_a_full_disk_ends_the_job_and_it_goes_on_when_there_is_room(whole, tmp_path, monkeypatch):
+    where, *_ = whole
+    out, write = tmp_path / "run", Folder.write
+    full = {"now": True}
+
+    def fails(self, name, content):
+        if full["now"] and name == "rows-decoder-0-000000006.parquet":
+            raise AnisoscopeError(f"cannot write {name}: No space left on device; nothing was overwritten")
+        return write(self, name, content)
+
+    monkeypatch.setattr(Folder, "write", fails)
+    with pytest.raises(AnisoscopeError, match="No space left"):
+        pair(settings(where), Quiet(), out=out)
+    assert open_run(out).manifest["status"] == "interrupted"
+    full["now"] = False
+    assert resume(out, Quiet()).finished
+    assert_same(where / "run", out)
 
 
 def test_losses_begin_at_the_logarithm_of_the_vocabulary_and_fall(whole):

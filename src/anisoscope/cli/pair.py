@@ -19,8 +19,8 @@ def pair(
     *,
     preset: str = "tiny",
     config: Path | None = None,
-    resume: Path | None = None,
-    out: Path | None = None,
+    resume: str | None = None,
+    out: str | None = None,
     models: str | None = None,
     corpus: str | None = None,
     tokeniser: str | None = None,
@@ -161,7 +161,7 @@ def pair(
     console.print(f"rows: anisoscope rows {run.path}", markup=False)
 
 
-def _run(preset: str, config: Path | None, resume: Path | None, out: Path | None, flags: dict[str, Any]) -> Run:
+def _run(preset: str, config: Path | None, resume: str | None, out: str | None, flags: dict[str, Any]) -> Run:
     from anisoscope.study.settings import settings_of
 
     settings = None if resume is not None else settings_of(preset, config, flags)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
@@ -78,9 +79,12 @@ class ScopeCallback(TrainerCallback):
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Put the scope beside the checkpoint, as the last file of it: whole, or not at all."""
         if self._resumable and state.is_world_process_zero:
-            content = self._hosted.state()
-            if content is not None:
-                Folder(_checkpoint(args, state)).write(STATE_NAME, content)
+            try:
+                content = self._hosted.state()
+                if content is not None:
+                    Folder(_checkpoint(args, state)).write(STATE_NAME, content)
+            except AnisoscopeError as error:  # the training goes on; from this checkpoint the scope cannot
+                warnings.warn(str(error), stacklevel=2)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Close the scope and leave the trainer as it was."""

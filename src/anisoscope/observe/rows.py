@@ -21,6 +21,7 @@ _FIELDS = (
     "step",
     "tokens",
     "layer",
+    "site",
     "view",
     "points",
     "cloud",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from anisoscope.errors import AnisoscopeError, BrokenRuleError, broken
 from anisoscope.observe.ablation import concept_rows, rank_rows
@@ -40,6 +41,14 @@ class Sink(Protocol):
         """Take the rows of one observation."""
 
 
+@runtime_checkable
+class Keeper(Protocol):
+    """A sink that keeps subspaces too."""
+
+    def keep(self, name: str, step: int, tensors: dict[str, Any]) -> None:
+        """Take the proxies of one timing; later ones take their place."""
+
+
 class Series:
     """Rows of one training: step 0 to compare with, early activations to anchor on, earlier proxies for drift.
 
@@ -54,6 +63,7 @@ class Series:
         sink: Sink | None,
         each: Each = each_in_turn,
         resumable: bool = False,
+        sites: Mapping[tuple[str, int], str] | None = None,
     ) -> None:
         self.rows: list[Row] = []
         self.error: Exception | None = None
@@ -65,6 +75,8 @@ class Series:
         self._first: Proxies = {}
         self._previous: Proxies = {}
         self._resumable = resumable
+        self._sites = dict(sites or {})
+        self._unwritten: str | None = None
         self._held: dict[str, Observed] = {}
 
     def judge(self, observed: Observed) -> None:
@@ -83,13 +95,20 @@ class Series:
         self._write([skipped_row(step, str(error) if expected else f"{type(error).__name__}: {error}")])
 
     def _write(self, rows: list[Row]) -> None:
+        for one in rows:
+            one["site"] = self._sites.get((one["view"] or "", -1 if one["layer"] is None else one["layer"]))
         self.rows += rows
         if self._sink is None:
             return
         try:
             self._sink.write(rows)
+            if isinstance(self._sink, Keeper) and rows[0]["measure"] != "skipped":
+                for timing, proxies in (("rolling", self._previous), ("anchored", self._anchored)):
+                    if proxies:
+                        self._sink.keep(timing, rows[0]["step"], _bases(proxies))
         except Exception as error:  # a full disk must not stop a training; strict raises it
             self.error = self.error or error
+            self._unwritten = str(error)
             self.rows.append(skipped_row(rows[0]["step"], f"the sink failed: {type(error).__name__}: {error}"))
 
     def forget(self) -> None:
@@ -98,7 +117,12 @@ class Series:
             held.clear()
 
     def memory(self, step: int, between: Between) -> Memory:
-        """All that a restart needs, once everything that was handed over is judged."""
+        """All that a restart needs, once everything that was handed over is judged.
+
+        Raises if rows could not be written: a restart from here would go on without them.
+        """
+        if self._unwritten is not None:
+            raise AnisoscopeError(f"the scope is not saved, for rows were lost since: {self._unwritten}")
         occasions = {occasion: observed.statistics for occasion, observed in self._held.items()}
         steps = {occasion: observed.step for occasion, observed in self._held.items()}
         frozen = bool(self._anchored)
@@ -187,3 +211,12 @@ class Series:
 
     def _rows_of(self, found: Evidences, timing: str, observed: Observed) -> list[Row]:
         return adjusted([row for case, e in found.items() for row in evidence_rows(case, e, timing, observed)])
+
+
+def _bases(proxies: Proxies) -> dict[str, Any]:
+    """Orthonormal bases by view, layer, tokens, method and the fold they were fitted on."""
+    return {
+        f"{place.view}.{place.layer}.{place.cloud}.{place.proxy}.{fold}": subspace.basis.float().cpu().numpy()
+        for place, pair in proxies.items()
+        for fold, subspace in enumerate(pair)
+    }

@@ -99,7 +99,7 @@ def train(job: Job, data: Tokenised, run: Run, watcher: Watcher, stop: Stop) -> 
     model = build(settings.models, job.role, shape, seed=job.seed)
     batch = settings.batch
     about = {"model": job.model_name, "role": job.role, "seed": job.seed}
-    sink = _Told(run.sink(job.name, **about), data, watcher)
+    sink = _Told(run.sink(job.name, **about), data, watcher, stop)
     observer = ScopeCallback(
         tokens=lambda step: lessons.tokens(step * batch, (step + 1) * batch),
         rank=settings.rank,
@@ -129,7 +129,14 @@ def train(job: Job, data: Tokenised, run: Run, watcher: Watcher, stop: Stop) -> 
     for path in job.checkpoints.glob("checkpoint-*"):
         if latest is None or path != latest:
             shutil.rmtree(path)  # torn, or older than the one that counts
-    trainer.train(resume_from_checkpoint=None if latest is None else str(latest))
+    try:
+        trainer.train(resume_from_checkpoint=None if latest is None else str(latest))
+    except OSError as error:
+        raise AnisoscopeError(
+            f"cannot write in {job.folder}: {error.strerror or error}; make room and go on with --resume"
+        ) from error
+    if sink.failed is not None:
+        raise sink.failed
     if trainer.state.global_step < settings.steps:
         return False
     model.save_pretrained(job.weights)
@@ -193,18 +200,31 @@ def _probe(data: Tokenised, settings: PairSettings) -> dict[str, torch.Tensor] |
 
 @dataclass(slots=True)
 class _Told:
-    """Rows on their way into the run: token ids of concepts become text, and the display hears of them."""
+    """Rows on their way into the run: token ids of concepts become text, and the display hears of them.
+
+    What cannot be written ends the training: it would go on without being observed.
+    """
 
     sink: Any
     data: Tokenised
     watcher: Watcher
+    stop: Stop
+    failed: AnisoscopeError | None = None
 
     def write(self, rows: list[Row]) -> None:
         """Take the rows of one observation."""
         text = self.data.tokeniser.text
         rows = [r | {"note": text(int(r["note"]))} if r["measure"] == "concept" else r for r in rows]
-        self.sink.write(rows)
+        try:
+            self.sink.write(rows)
+        except AnisoscopeError as error:
+            self.failed, self.stop.wished = error, True
+            raise
         self.watcher.observed(rows)
+
+    def keep(self, name: str, step: int, tensors: dict[str, Any]) -> None:
+        """Take proxies."""
+        self.sink.keep(name, step, tensors)
 
 
 class _Journal(TrainerCallback):
