@@ -1,6 +1,7 @@
 """Verdicts in words: every sentence can be wrong, so each is planted once."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -84,6 +85,10 @@ def test_a_missing_rung_ends_the_climb_as_undetermined(tmp_path):
 def test_depletion_over_targets_is_named(tmp_path):
     found = finding_of(tmp_path, **everything(PASS) | {"targets": LOW})
     assert "over `targets` it is depleted (0.6 [0.5, 0.7])" in sentence(found[0])
+    wide = found[0].enrichment["targets"]._replace(high=1.03)
+    mixed = replace(found[0], enrichment=found[0].enrichment | {"targets": wide})
+    assert "depleted (1 of 1 observation" in sentence(mixed)  # the majority, not the median row
+    assert "median 0.6 [0.5, 1.03]" in sentence(mixed)
 
 
 def test_a_median_above_one_that_fails_is_not_explained_away(tmp_path):

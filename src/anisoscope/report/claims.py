@@ -196,6 +196,10 @@ def _stop(f: Finding) -> str:
     numbers = f" ({interval(at.y, at.low, at.high)})" if at is not None else ""
     if rung.status == "undetermined":
         return f"`{missed}` is undetermined ({_why(f, rung)}), so nothing is shown beyond"
+    if rung.status == "depleted" and at is not None and at.high is not None and at.high >= 1:
+        # The majority is below 1 though the median row alone does not show it.
+        typical = interval(at.y, at.low, at.high)
+        return f"over `{missed}` it is depleted ({rung.why}; median {typical}): {MEANING[missed]}, and more so"
     if rung.status == "depleted":
         return f"over `{missed}` it is depleted{numbers}: {MEANING[missed]}, and more so"
     if at is not None and at.low is not None and at.low > 1:
