@@ -97,6 +97,7 @@ def test_only_rows_of_the_headline_count(tmp_path):
                 enrichment(0, 0, 100.0, cloud="no-first"),
                 enrichment(0, 0, 100.0, timing="anchored"),
                 enrichment(0, 0, 100.0, proxy="semi-nmf"),
+                enrichment(0, 0, 100.0, rank=4),
                 enrichment(0, 0, 100.0, view="embedding"),
                 enrichment(0, 0, 100.0, null="axes"),
                 enrichment(0, None, math.nan, null="targets", cloud=None, view=None),

@@ -26,17 +26,21 @@ def headline(rows: Iterable[Row], prefix: str = "anisoscope/") -> dict[str, floa
     >>> layer = {"view": "representation", "measure": "enrichment", "null": "haar", "timing": "rolling", "proxy": "pca"}
     >>> headline([layer | {"cloud": "all", "step": 8, "value": value} for value in (2.0, 3.0, 9.0)])
     {'anisoscope/step': 8.0, 'anisoscope/enrichment': 3.0}
+    >>> main, other = (layer | {"cloud": "all", "step": 8, "rank": k, "value": float(k)} for k in (32, 4))
+    >>> headline([main, other])["anisoscope/enrichment"]
+    32.0
     """
     rows = list(rows)
     steps = [row["step"] for row in rows if row["step"] is not None]
     found = {f"{prefix}step": float(max(steps))} if steps else {}
-    proxy = next((row["proxy"] for row in rows if row["proxy"] is not None), None)
+    proxy, rank = next(((row["proxy"], row.get("rank")) for row in rows if row["proxy"] is not None), (None, None))
     for name, key in _SHOWN:
         values = [
             row["value"]
             for row in rows
             if row["cloud"] == "all"
             and row["proxy"] in (None, proxy)
+            and row.get("rank") in (None, rank)  # other ranks are ablations and come later
             and all(row.get(column) == wanted for column, wanted in key.items())
             and row["value"] is not None
             and math.isfinite(row["value"])

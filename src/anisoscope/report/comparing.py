@@ -29,7 +29,8 @@ HEADLINES: dict[str, dict[str, str | None]] = {
     "two_nn": {"measure": "two_nn", "points": "activations", "cloud": "all"},
     "loss": {"measure": "loss", "variant": "held-out"},
 }
-_NEEDED = ["model", "role", "seed", "step", "view", "points", "cloud", "proxy", "timing", "measure", "variant", "null"]
+_NEEDED = ["model", "role", "seed", "step", "view", "points", "cloud", "proxy", "rank", "timing", "measure", "variant"]
+_NEEDED += ["null"]
 Row = dict[str, Any]
 Key = tuple[str | None, str | None, int | None]  # role, model, seed
 
@@ -171,13 +172,13 @@ def _series(table: pa.Table) -> dict[Key, dict[str, dict[int, list[float | None]
     """Values of each model of a run: headline, then step, then one of each layer."""
     measures = sorted({str(key["measure"]) for key in HEADLINES.values()})
     rows = table.filter(pc.field("measure").isin(measures)).select([*_NEEDED, "value"]).to_pylist()
-    first: dict[Key, str] = {}
+    first: dict[Key, tuple[str, int | None]] = {}  # the main proxy and rank come before ablations of both
     found: dict[Key, dict[str, dict[int, list[float | None]]]] = {}
     for row in rows:
         key = (row["role"], row["model"], row["seed"])
         if row["proxy"] is not None:
-            first.setdefault(key, row["proxy"])
-        if row["step"] is None or row["proxy"] not in (None, first.get(key)):
+            first.setdefault(key, (row["proxy"], row["rank"]))
+        if row["step"] is None or (row["proxy"] is not None and (row["proxy"], row["rank"]) != first[key]):
             continue
         for headline in _headlines_of(row):
             found.setdefault(key, {}).setdefault(headline, {}).setdefault(row["step"], []).append(row["value"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -142,6 +143,8 @@ def train(job: Job, data: Tokenised, run: Run, watcher: Watcher, stop: Stop) -> 
     model.save_pretrained(job.weights)
     run.write_tensors(f"counts-{job.name}", {"counts": lessons.counts()})
     shutil.rmtree(job.checkpoints, ignore_errors=True)
+    with contextlib.suppress(OSError):  # others are still in there
+        job.checkpoints.parent.rmdir()
     return True
 
 
