@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,6 +9,7 @@ from anisoscope.errors import AnisoscopeError
 from anisoscope.report.page import page
 from anisoscope.report.reading import read
 from anisoscope.report.view import view
+from anisoscope.store.files import Folder
 
 LARGEST = 5_000_000
 THINNED = (None, 48, 24, 12, 6)
@@ -31,13 +29,5 @@ def make_report(paths: Sequence[str], *, largest: int = LARGEST) -> str:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Put a file there by a temporary name, so that a reader never sees half of one."""
-    temporary = path.with_name(f".tmp-{uuid.uuid4().hex}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_bytes(content)
-        os.replace(temporary, path)
-    except OSError as error:
-        with contextlib.suppress(OSError):  # where the folder is none, there is nothing to take away
-            temporary.unlink(missing_ok=True)
-        raise AnisoscopeError(f"cannot write {path}: {error.strerror or error}; nothing was overwritten") from error
+    """Put a file there, whole or not at all."""
+    Folder(path.parent).write(path.name, content)
