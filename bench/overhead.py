@@ -30,6 +30,8 @@ SHAPES = {
     "cpu": {"layers": 4, "width": 128, "heads": 4, "vocabulary": 4096, "sequences": 16, "length": 128},
 }
 
+WARM_UP = 20  # steps before the first that count
+
 
 class Training:
     """A model, its optimiser and batches that are there already."""
@@ -113,6 +115,7 @@ def always(training: Training, *, rounds: int, block: int, views: tuple[str, ...
 def default(training: Training, *, steps: int, bare_steps: int, repeats: int, **options: Any) -> dict[str, float]:
     """Whole observed trainings, each between stretches of bare steps."""
     bare, totals, drains, rows = [], [], [], 0
+    training.run(WARM_UP)
     for _ in range(repeats):
         bare.append(training.timed(partial(training.run, bare_steps)) / bare_steps)
         scope = Scope(training.model, steps=steps, strict=True, **options)
@@ -158,7 +161,7 @@ def main() -> None:
                 lines.append(f"| {name} | {label} | {1e3 * bare:.2f} | {1e3 * observed:.2f} | {cost} |")
                 print(lines[-1], flush=True)
         if given.only != "always":
-            bare_steps = max(20, given.steps // 20)
+            bare_steps = max(20, given.steps // 40)
             found = default(training, steps=given.steps, bare_steps=bare_steps, repeats=given.repeats)
             label = f"default schedule, {given.steps} steps, drain {found['drain']:.1f} s"
             label += f"; bare stretches differ by {100 * found['spread']:.1f} %"

@@ -13,6 +13,7 @@ from torch import Tensor
 from anisoscope.errors import broken
 from anisoscope.geometry.cloud import as_cloud
 from anisoscope.geometry.subspace import Subspace
+from anisoscope.stats.chunks import at_once
 from anisoscope.stats.moments import Moments
 
 Gradients = Tensor | np.ndarray | Moments
@@ -56,21 +57,23 @@ def energy_share(gradients: Gradients, subspace: Subspace) -> EnergyShare:
         basis = subspace.basis.to(second.device)
         inside = float(((second @ basis) * basis).sum())
         return EnergyShare(inside, max(float(second.diagonal().sum()) - inside, 0.0))
-    inside_N, outside_N = row_energies(gradient_rows(gradients), subspace)
+    inside_N, outside_N, _ = row_energies(gradient_rows(gradients), subspace)
     return EnergyShare(float(inside_N.sum()), float(outside_N.sum()))
 
 
-def row_energies(rows_ND: Tensor, subspace: Subspace) -> tuple[Tensor, Tensor]:
-    """Energy of each row inside and outside, in float64."""
+def row_energies(rows_ND: Tensor, subspace: Subspace) -> tuple[Tensor, Tensor, Tensor]:
+    """Energy of each row inside and outside, and its mean inside over sign flips of the axes, in float64."""
     require_width(rows_ND.shape[1], subspace)
     basis = subspace.basis.to(rows_ND.device)
-    inside, outside = [], []
-    for part in rows_ND.split(8192):
+    weights = basis.square().sum(1)
+    inside, outside, axes = [], [], []
+    for part in rows_ND.split(at_once(rows_ND)):
         wide = part.double()
         along = wide @ basis
         inside.append(along.square().sum(1))
         outside.append((wide - along @ basis.T).square().sum(1))
-    return torch.cat(inside), torch.cat(outside)
+        axes.append(wide.square() @ weights)
+    return torch.cat(inside), torch.cat(outside), torch.cat(axes)
 
 
 def gradient_rows(gradients: Any) -> Tensor:

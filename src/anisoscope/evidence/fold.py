@@ -19,6 +19,7 @@ from anisoscope.evidence.pairing import PERMUTATIONS, PairingNull, sequence_null
 from anisoscope.evidence.result import Evidence
 from anisoscope.evidence.units import AdditiveUnits, BilinearUnits, Units, totals
 from anisoscope.geometry.subspace import Subspace
+from anisoscope.stats.chunks import at_once
 from anisoscope.stats.moments import Moments
 
 NULLS = ("haar", "normal", "pairing", "pairing-token", "axes", "init", "targets", "targets-uniform")
@@ -174,9 +175,7 @@ def _resolved(gradients: Any, groups: Any, weight: bool) -> tuple[Moments, Tenso
 
 def additive_units(rows: Tensor, subspace: Subspace, groups: Tensor) -> AdditiveUnits:
     """Energies of rows summed by group."""
-    inside, outside = row_energies(rows, subspace)
-    axes = rows.double().square() @ subspace.basis.square().sum(1)
-    return AdditiveUnits.of(inside, outside, axes, groups)
+    return AdditiveUnits.of(*row_energies(rows, subspace), groups)
 
 
 def _bilinear(inputs: Any, deltas: Any, subspace: Subspace, groups: Any) -> BilinearUnits:
@@ -267,6 +266,11 @@ def _radial(rows: Tensor | None, activations: Any) -> tuple[float, float] | None
 
 def radial_energy(gradients_ND: Tensor, activations_ND: Tensor) -> tuple[float, float]:
     """Energy of the gradients along the activation of their own token, and all of it."""
-    g, h = gradients_ND.double(), activations_ND.double()
-    unit = h / torch.linalg.vector_norm(h, dim=1, keepdim=True).clamp_min(torch.finfo(torch.float64).tiny)
-    return float((g * unit).sum(1).square().sum()), float(g.square().sum())
+    radial = total = 0.0
+    rows = at_once(gradients_ND)
+    for g_part, h_part in zip(gradients_ND.split(rows), activations_ND.split(rows), strict=True):
+        g, h = g_part.double(), h_part.double()
+        norm = torch.linalg.vector_norm(h, dim=1).clamp_min(torch.finfo(torch.float64).tiny)
+        radial += float(((g * h).sum(1) / norm).square().sum())
+        total += float(g.square().sum())
+    return radial, total

@@ -16,6 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from anisoscope.stats.chunks import at_once
+
 _CHUNK_NUMBERS = 1 << 24
 
 
@@ -121,8 +123,13 @@ def _grams(a: BilinearUnits, b: BilinearUnits) -> Energies:
 
 
 def _parts(units: BilinearUnits, columns: slice) -> tuple[Tensor, Tensor, Tensor]:
-    by_sequence = units.deltas[:, :, columns].double().mT @ units.inputs.double()
-    g_nED = by_sequence.new_zeros(len(units.ids), *by_sequence.shape[1:]).index_add_(0, units.place, by_sequence)
+    n, length, width = units.inputs.shape
+    some = units.deltas[:, :, columns]
+    g_nED = units.basis.new_zeros(len(units.ids), some.shape[2], width)
+    step = max(1, at_once(units.inputs) // length)
+    for start in range(0, n, step):
+        part = slice(start, start + step)
+        g_nED.index_add_(0, units.place[part], some[part].double().mT @ units.inputs[part].double())
     inside = (g_nED @ units.basis) @ units.basis.T
     weighted = g_nED * units.basis.square().sum(1).sqrt()
     return inside.flatten(1), (g_nED - inside).flatten(1), weighted.flatten(1)

@@ -20,6 +20,7 @@ from anisoscope.errors import broken
 from anisoscope.geometry.cloud import Cloud, Measurable, as_cloud
 from anisoscope.geometry.noise import noise_effective_rank, noise_participation, noise_top_share
 from anisoscope.geometry.results import CosineEstimate, Estimate, LocalEstimate
+from anisoscope.stats.chunks import at_once
 from anisoscope.stats.directions import Directions
 from anisoscope.stats.moments import Moments
 
@@ -162,12 +163,13 @@ def average_cosine(x: Cloud | Directions) -> CosineEstimate:
     return CosineEstimate(value=value, low=value - half, high=value + half, n=n, zero_rows=zeros, floor=0.0)
 
 
-def plain_average_cosine(x_ND: Tensor) -> Estimate:
-    """The value of ``average_cosine`` alone, in one pass over the rows; without the interval over rows."""
-    total, count = torch.zeros(x_ND.shape[1], dtype=torch.float64, device=x_ND.device), 0
-    for part in x_ND.split(8192):
-        norms = torch.linalg.vector_norm(part.float(), dim=1, keepdim=True)
-        total += torch.where(norms > 0, part.float() / norms, 0).sum(0, dtype=torch.float64)
+def plain_average_cosine(*clouds_ND: Tensor) -> Estimate:
+    """The value of ``average_cosine`` alone, of all rows given, in one pass; without the interval over rows."""
+    total, count = torch.zeros(clouds_ND[0].shape[1], dtype=torch.float64, device=clouds_ND[0].device), 0
+    for part in (part for x_ND in clouds_ND for part in x_ND.split(at_once(x_ND))):
+        rows = part.float()
+        norms = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+        total += torch.where(norms > 0, rows / norms, 0).sum(0, dtype=torch.float64)
         count += int((norms > 0).sum())
     if count < 2:
         return Estimate(value=math.nan, n=count, note="fewer than 2 rows have a direction")

@@ -5,7 +5,9 @@ Letters: B sequences, T positions, D width, F outputs of a linear map, V vocabul
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -29,7 +31,6 @@ _RECENT = 8
 class Context:
     """What all clouds of one forward call share: who is in which fold, and which sequences are kept."""
 
-    stride: int  # every stride-th sequence is absorbed
     mask: Tensor  # (B, T)
     rest: Tensor  # (B, T), without first positions
     first: Tensor  # (B,) where each sequence begins
@@ -38,6 +39,26 @@ class Context:
     every: Tensor  # (B,) 0, 1, …
     labelled: Tensor  # (B, T)
     kept: tuple[Selection, Selection] | None
+
+
+@dataclass(slots=True, eq=False)
+class Passing:
+    """A forward call whose clouds pass; its context is worked out when it is first asked for.
+
+    An accumulated step asks at its end: many small kernels beside the forward pass delay it (1 % on an H200), beside
+    the optimiser they do not.
+    """
+
+    stride: int  # every stride-th sequence is absorbed
+    make: Callable[[], Context]
+    _made: Context | None = None
+
+    @property
+    def context(self) -> Context:
+        """Who is in which fold."""
+        if self._made is None:
+            self._made = self.make()
+        return self._made
 
 
 @dataclass(slots=True, eq=False)
@@ -60,9 +81,9 @@ class Gathering(Listener):
     _firsts: dict[Name, list[tuple[Tensor, Tensor]]] = field(default_factory=dict)
     _batched: dict[frozenset[int] | None, Batched] = field(default_factory=dict)
     _batch: Batched | None = None  # the one of this step
-    _pending: Context | None = None  # of the call whose clouds wait in it
+    _pending: Passing | None = None  # the call whose clouds wait in it
     _aside: Aside = field(default_factory=Aside)
-    _contexts: dict[int, Context] = field(default_factory=dict)
+    _passing: dict[int, Passing] = field(default_factory=dict)
     _counted: set[int] = field(default_factory=set)
     _sketches: dict[int, Tensor] = field(default_factory=dict)
 
@@ -77,13 +98,13 @@ class Gathering(Listener):
     ) -> None:
         """Go on with another step of the window, in which ``layers`` pass."""
         self.views, self.rows, self.vocabulary, self.most_tokens = views, rows, vocabulary, most_tokens
-        self._contexts, self._counted = {}, set()
+        self._passing, self._counted = {}, set()
         self._batch = self._batched.setdefault(layers, Batched(2, self._aside)) if most_tokens else None
 
     def end_step(self) -> None:
         """All of the step has passed."""
         if self._batch is not None and self._pending is not None:
-            context, self._pending = self._pending, None
+            context, self._pending = self._pending.context, None
             self._batch.absorb(context.rest, context.first, context.first_members)
 
     @property
@@ -103,7 +124,7 @@ class Gathering(Listener):
 
     def activation(self, layer: int, x_BTD: Tensor, batch: Batch) -> None:
         """Absorb activations."""
-        self._context(x_BTD, batch)  # tokens and sequences are counted whatever the views
+        self._call(x_BTD, batch)  # tokens and sequences are counted whatever the views
         if "representation" in self.views:
             self._absorb("representation", layer, "activations", x_BTD, batch)
 
@@ -119,9 +140,10 @@ class Gathering(Listener):
         """
         if "weight" not in self.views:
             return
-        context = self._absorb("weight", layer, "inputs", x_BTD, batch)
+        call = self._absorb("weight", layer, "inputs", x_BTD, batch)
+        context = call.context
         self._aside.join()
-        x_BTD, delta_BTF = x_BTD[:: context.stride], delta_BTF[:: context.stride]
+        x_BTD, delta_BTF = x_BTD[:: call.stride], delta_BTF[:: call.stride]
         for fold, mask_BT in enumerate(context.mask & context.members[..., None]):
             product = _product(torch.where(mask_BT[..., None], delta_BTF, 0), x_BTD, batch.sixteen_bit)
             if self.guard:
@@ -148,17 +170,18 @@ class Gathering(Listener):
         if "embedding" in self.views:
             self._add({Name("embedding", 0, "table-tied", 0, "sum"): gradient_VD.float().clone()})
 
-    def _absorb(self, view: str, layer: int, points: str, x_BTD: Tensor, batch: Batch) -> Context:
-        context = self._context(x_BTD, batch)
-        x_BTD = x_BTD[:: context.stride]
+    def _absorb(self, view: str, layer: int, points: str, x_BTD: Tensor, batch: Batch) -> Passing:
+        call = self._call(x_BTD, batch)
+        x_BTD = x_BTD[:: call.stride]
         name = Name(view, layer, points, -1, "rest")
         short = batch.sixteen_bit
         if self._batch is not None:
-            if self._pending is not context:
+            if self._pending is not call:
                 self.end_step()
-                self._pending = context
+                self._pending = call
             self._batch.put(name, x_BTD, short=short)
-            return context
+            return call
+        context = call.context
         if name not in self._running:
             self._running[name] = Running.start(x_BTD, context.rest, parts=2, sixteen_bit=short)
         self._running[name].add(x_BTD, context.rest, context.members, fixed=self.guard)
@@ -171,40 +194,46 @@ class Gathering(Listener):
                 if short and x_BTD.is_cuda:  # half the memory, and no coarser than it was computed
                     kept = replace(kept, values=kept.values.bfloat16())
                 self._add({name._replace(fold=fold, part="kept"): kept})
-        return context
+        return call
 
     def _add(self, part: Statistics) -> None:
         self._sums = merged(self._sums, part)
 
-    def _context(self, x_BTD: Tensor, batch: Batch) -> Context:
-        if batch.number not in self._contexts:
-            while len(self._contexts) >= _RECENT:  # many micro-batches must not pile up; an old one is made again
-                self._contexts.pop(next(iter(self._contexts)))
+    def _call(self, x_BTD: Tensor, batch: Batch) -> Passing:
+        if batch.number not in self._passing:
+            while len(self._passing) >= _RECENT:  # many micro-batches must not pile up; an old one is made again
+                self._passing.pop(next(iter(self._passing)))
                 self._sums, self._firsts = merged(self._sums, _few(self._firsts)), {}
-            self._contexts[batch.number] = self._made_context(x_BTD, batch)
+            self._passing[batch.number] = self._begun(x_BTD, batch)
             self._counted.add(batch.number)
-        return self._contexts[batch.number]
+        return self._passing[batch.number]
 
-    def _made_context(self, x_BTD: Tensor, batch: Batch) -> Context:
+    def _begun(self, x_BTD: Tensor, batch: Batch) -> Passing:
         shape = x_BTD.shape[:2]
         tokens = batch.tokens
         if tokens is None or tokens.shape != shape:  # nothing to tell sequences apart by but their place
             tokens = torch.arange(shape[0] * shape[1], device=x_BTD.device).reshape(shape) + (batch.number << 32)
         given = batch.mask is not None and batch.mask.shape == shape
         mask = batch.mask.bool() if given and batch.mask is not None else torch.ones_like(tokens, dtype=torch.bool)
-        if batch.number not in self._counted:
+        is_new = batch.number not in self._counted
+        if is_new:
             self._add({Name("tokens", 0, "all", 0, "sum"): mask.sum()})
-        labels = batch.labels if batch.labels is not None and batch.labels.shape == shape else None
-        if not self.most_tokens:
-            context = self._shared(tokens, mask, labels, stride=1)
-            for fold, selection in enumerate((context.kept or ()) if batch.number not in self._counted else ()):
-                self._add({Name("tokens", 0, "all", fold, "kept"): selection.take(tokens[..., None])})
-            return context
-        with self._aside.reading(tokens, mask, labels):
-            return self._shared(tokens, mask, labels, stride=-(-mask.numel() // self.most_tokens))
+        if self.most_tokens:
+            stride = -(-mask.numel() // self.most_tokens)
+            # A loader may write the next batch into the same memory before we read it, so a copy.
+            return Passing(stride, partial(self._shared_aside, tokens[::stride].clone(), mask[::stride].clone()))
+        context = self._shared(
+            tokens, mask, batch.labels if batch.labels is not None and batch.labels.shape == shape else None
+        )
+        for fold, selection in enumerate((context.kept or ()) if is_new else ()):
+            self._add({Name("tokens", 0, "all", fold, "kept"): selection.take(tokens[..., None])})
+        return Passing(1, lambda: context)
 
-    def _shared(self, tokens: Tensor, mask: Tensor, labels: Tensor | None, *, stride: int) -> Context:
-        tokens, mask = tokens[::stride], mask[::stride]
+    def _shared_aside(self, tokens: Tensor, mask: Tensor) -> Context:
+        with self._aside.reading(tokens, mask):
+            return self._shared(tokens, mask, None)
+
+    def _shared(self, tokens: Tensor, mask: Tensor, labels: Tensor | None) -> Context:
         keys = sequence_keys(tokens, mask, seed=self.seed)
         side_B = as_key(mix(keys, seed=self.seed)) & 1
         members = torch.stack([side_B == 0, side_B == 1])
@@ -217,14 +246,13 @@ class Gathering(Listener):
             )
             kept = first, second
         return Context(
-            stride,
             mask,
             mask & later,
             first_B,
             members,
             members & mask.any(1),
             torch.arange(mask.shape[0], device=mask.device),
-            torch.ones_like(mask) if labels is None else labels[::stride] != IGNORED,
+            torch.ones_like(mask) if labels is None else labels != IGNORED,
             kept,
         )
 

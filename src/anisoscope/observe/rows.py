@@ -64,14 +64,14 @@ def cloud_rows(observed: Observed, each: Each = each_in_turn) -> list[Row]:
         moments = first.of(cloud).merge(second.of(cloud))
         if float(moments.count) < 3:
             return []
-        sample = torch.cat([first.sample(cloud).values, second.sample(cloud).values])
+        kept = [fold.sample(cloud).values for fold in (first, second)]
         found: dict[str, Estimate] = {
             "isoscore_star": isoscore_star(moments),
             "participation_ratio": participation_ratio(moments),
             **spectral_measures(moments),
         }
-        if len(sample) >= 2:
-            found["average_cosine"] = plain_average_cosine(sample)
+        if sum(map(len, kept)) >= 2:
+            found["average_cosine"] = plain_average_cosine(*kept)
         common = {"layer": layer, "view": "representation", "points": points, "cloud": cloud}
         return [
             row(

@@ -81,11 +81,15 @@ class Observed:
         """Whether the statistics are still on a GPU."""
         return any(_state(statistic).is_cuda for statistic in self.statistics.values())
 
+    def tensors(self) -> list[Tensor]:
+        """All that the statistics are made of."""
+        every = [s for part in (self.statistics, *self.others.values()) for s in part.values()]
+        return [tensor for s in (*every, *self.probe.values()) for tensor in _tensors(s)]
+
     @property
     def bytes(self) -> int:
         """How much memory the statistics take."""
-        every = [s for part in (self.statistics, *self.others.values()) for s in part.values()]
-        return sum(t.numel() * t.element_size() for s in (*every, *self.probe.values()) for t in _tensors(s))
+        return sum(tensor.numel() * tensor.element_size() for tensor in self.tensors())
 
     @property
     def own_tokens(self) -> int:

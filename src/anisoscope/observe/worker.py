@@ -45,7 +45,8 @@ class Crew:
         """``act`` on every item, results in order; the first error is raised."""
         if not torch.cuda.is_initialized():
             return [act(item) for item in items]
-        while len(self._threads) < max(1, (os.cpu_count() or 1) // 2):
+        # Every thread takes its share of Python's global lock: with half the cores an eager training was held up.
+        while len(self._threads) < max(1, 3 * (os.cpu_count() or 1) // 8):
             self._threads.append(threading.Thread(target=self._serve, name="anisoscope-judge", daemon=True))
             self._threads[-1].start()
         futures = []
@@ -189,10 +190,19 @@ class Worker:
         _modest()
         while (observed := self._waiting.get()) is not None:
             self._judge(observed)
+            tensors = observed.tensors()
             del observed
+            _let_go(tensors)
             with self._lock:
                 self._left.pop(0)
                 self._lock.notify_all()
+
+
+def _let_go(tensors: list[Tensor]) -> None:
+    """Free memory piece by piece: gigabytes at once would hold Python's global lock, and with it the training."""
+    while tensors:
+        tensors.pop()
+        time.sleep(0)
 
 
 def _end_in_peace(worker: weakref.ref[Worker]) -> None:

@@ -182,6 +182,8 @@ class Reservoir:
     def sample(self) -> Sample:
         """The rows kept (waits for the device)."""
         valid = self.keys != NO_KEY
+        if bool(valid.all()):
+            return Sample(self.values, self.tokens, self.sequences, self.positions)
         return Sample(self.values[valid], self.tokens[valid], self.sequences[valid], self.positions[valid])
 
     def state(self) -> dict[str, Tensor]:
