@@ -22,19 +22,21 @@ from anisoscope.capture.taps import Taps
 from anisoscope.errors import AnisoscopeError, broken
 from anisoscope.geometry.subspace import METHODS, Method
 from anisoscope.observe.agreement import Said, agreed, parted
+from anisoscope.observe.beside import JudgeBeside
 from anisoscope.observe.choosing import choose, require_known
 from anisoscope.observe.embedding import UpdateWatch, by_type, clouds, table_of, types_seen, vocabulary_of
 from anisoscope.observe.gathering import Gathering
+from anisoscope.observe.judge import Brief
 from anisoscope.observe.judging import Request
 from anisoscope.observe.memory import Memory
 from anisoscope.observe.probing import Probe, ProbeInput
 from anisoscope.observe.rows import Row
-from anisoscope.observe.series import Series, Sink
+from anisoscope.observe.series import Keeper, Series, Sink
 from anisoscope.observe.statistics import Between, Observed, Statistics, together, tokens_of
 from anisoscope.observe.targets import NULLS as TARGETS
 from anisoscope.observe.targets import LossFn, pass_again
 from anisoscope.observe.timing import Clock
-from anisoscope.observe.worker import Crew, Worker
+from anisoscope.observe.worker import Worker
 from anisoscope.stats.reduce import Company
 from anisoscope.store.run import Run, create_run
 
@@ -121,10 +123,8 @@ class Scope:
                 config = asdict(request) | {"views": self.views, "steps": steps, "schedule": schedule, "budget": budget}
                 self._run = create_run(store, config=config, kind="scope", notes=self.notes)
                 sink = self._run.sink("scope", model=type(unwrapped(model)).__name__, seed=seed)
-        self._crew = Crew()
-        self._series = Series(
-            request, anchor=anchor, sink=sink, each=self._crew.each, resumable=resumable, sites=_names(self.sites)
-        )
+        brief = Brief(request, anchor, resumable=resumable, keep=isinstance(sink, Keeper))
+        self._series = Series(JudgeBeside(brief), sink=sink, sites=_names(self.sites))
         self._worker = Worker(self._series.judge, pending=pending)
         self._probe = None if probe is None else Probe(probe, seed=seed)
         self._targets = tuple(null for null in TARGETS if null in every_null)
@@ -187,7 +187,8 @@ class Scope:
     def restore(self, state: bytes) -> None:
         """Go on where ``state`` was taken, in a new scope with the same options."""
         memory = Memory.from_bytes(state)
-        self._series.remember(memory)
+        if self._company.leads:
+            self._series.remember(memory)
         self._step, self._between = memory.step, memory.between
 
     def close(self, timeout: float | None = None) -> list[int]:
@@ -201,12 +202,10 @@ class Scope:
         self._part()
         dropped = self._worker.drain(timeout)
         self._closed = True
+        self._series.dismiss()
         self._worker.stop()
-        self._crew.dismiss()
         if dropped:
             warnings.warn(f"not judged within {timeout:g} s: the observations of steps {dropped}", stacklevel=2)
-        else:
-            self._series.forget()
         if self._run is not None:
             self._run.close("interrupted" if dropped else "finished")
         self._model, self._window, self._probe = nn.Identity(), None, None

@@ -129,6 +129,7 @@ def test_what_always_samples_stays_inside_its_intervals(monkeypatch):
     from anisoscope.capture.sites import find_sites
     from anisoscope.capture.taps import Taps
     from anisoscope.observe.gathering import Gathering
+    from anisoscope.observe.judge import Brief, Judge
     from anisoscope.observe.judging import Request
     from anisoscope.observe.series import Series
     from anisoscope.observe.statistics import Observed
@@ -146,7 +147,7 @@ def test_what_always_samples_stays_inside_its_intervals(monkeypatch):
             everything.next_step(everything.views, rows=8192, vocabulary=0, most_tokens=0)
             with Taps(model, find_sites(model), everything):
                 model(**inputs).loss.backward()
-    series = Series(Request(("pca",), 4, ("all",), ("haar",), 9, 0), anchor=None, sink=None)
+    series = Series(Judge(Brief(Request(("pca",), 4, ("all",), ("haar",), 9, 0), anchor=None)))
     series.judge(Observed(199, everything.statistics))
     key = ("layer", "view", "proxy", "measure", "null")
     full = {tuple(r[k] for k in key): r for r in series.rows if r["measure"] == "enrichment"}

@@ -1,36 +1,15 @@
-"""The observations of one training, judged one after the other: what a judgement must remember of those before it."""
+"""What has come of one training so far: rows, on to the sink as they come, and what went wrong."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
-from anisoscope.errors import AnisoscopeError, BrokenRuleError, broken
-from anisoscope.observe.ablation import concept_rows, rank_rows
-from anisoscope.observe.judging import (
-    FIT_ON,
-    Each,
-    Evidences,
-    Proxies,
-    Request,
-    each_in_turn,
-    fit_proxies,
-    judge_observation,
-)
+from anisoscope.errors import AnisoscopeError, BrokenRuleError
+from anisoscope.observe.judge import Judgement, Judging
 from anisoscope.observe.memory import Memory
-from anisoscope.observe.probing import FEWEST
-from anisoscope.observe.rows import (
-    Row,
-    adjusted,
-    cloud_rows,
-    dimension_rows,
-    drift_rows,
-    evidence_rows,
-    skipped_row,
-    undetermined_row,
-)
-from anisoscope.observe.statistics import Between, Observed, Statistics, merged, require_finite
+from anisoscope.observe.rows import Row, skipped_row
+from anisoscope.observe.statistics import Between, Observed
 
 
 @runtime_checkable
@@ -50,71 +29,32 @@ class Keeper(Protocol):
 
 
 class Series:
-    """Rows of one training: step 0 to compare with, early activations to anchor on, earlier proxies for drift.
-
-    With ``resumable`` the statistics behind these are held on to, so that they can be remembered.
-    """
+    """Rows of one training, judged one observation after the other."""
 
     def __init__(
-        self,
-        request: Request,
-        *,
-        anchor: int | None,
-        sink: Sink | None,
-        each: Each = each_in_turn,
-        resumable: bool = False,
-        sites: Mapping[tuple[str, int], str] | None = None,
+        self, judge: Judging, *, sink: Sink | None = None, sites: Mapping[tuple[str, int], str] | None = None
     ) -> None:
         self.rows: list[Row] = []
         self.error: Exception | None = None
-        self._request, self._anchor, self._sink, self._each = request, anchor, sink, each
-        self._tokens = 0
-        self._initial: Evidences = {}
-        self._early: Statistics = {}
-        self._anchored: Proxies = {}
-        self._first: Proxies = {}
-        self._previous: Proxies = {}
-        self._resumable = resumable
+        self._judge, self._sink = judge, sink
         self._sites = dict(sites or {})
         self._unwritten: str | None = None
-        self._held: dict[str, Observed] = {}
 
     def judge(self, observed: Observed) -> None:
         """Judge and write; whatever goes wrong becomes a row."""
         try:
-            rows = self._judged(observed)
+            found = self._judge.judged(observed)
         except Exception as error:
             self.failed(observed.step, error)
         else:
-            self._write(rows)
+            self._write(found)
 
     def failed(self, step: int, error: Exception) -> None:
         """Record an observation that did not come about; the error is kept for whoever is strict."""
         self.error = self.error or error
         expected = isinstance(error, BrokenRuleError | AnisoscopeError)
-        self._write([skipped_row(step, str(error) if expected else f"{type(error).__name__}: {error}")])
-
-    def _write(self, rows: list[Row]) -> None:
-        for one in rows:
-            one["site"] = self._sites.get((one["view"] or "", -1 if one["layer"] is None else one["layer"]))
-        self.rows += rows
-        if self._sink is None:
-            return
-        try:
-            self._sink.write(rows)
-            if isinstance(self._sink, Keeper) and rows[0]["measure"] != "skipped":
-                for timing, proxies in (("rolling", self._previous), ("anchored", self._anchored)):
-                    if proxies:
-                        self._sink.keep(timing, rows[0]["step"], _bases(proxies))
-        except Exception as error:  # a full disk must not stop a training; strict raises it
-            self.error = self.error or error
-            self._unwritten = str(error)
-            self.rows.append(skipped_row(rows[0]["step"], f"the sink failed: {type(error).__name__}: {error}"))
-
-    def forget(self) -> None:
-        """Let go of everything but the rows."""
-        for held in (self._initial, self._early, self._anchored, self._first, self._previous, self._held):
-            held.clear()
+        why = str(error) if expected else f"{type(error).__name__}: {error}"
+        self._write(Judgement([skipped_row(step, why)], {}))
 
     def memory(self, step: int, between: Between) -> Memory:
         """All that a restart needs, once everything that was handed over is judged.
@@ -123,100 +63,29 @@ class Series:
         """
         if self._unwritten is not None:
             raise AnisoscopeError(f"the scope is not saved, for rows were lost since: {self._unwritten}")
-        occasions = {occasion: observed.statistics for occasion, observed in self._held.items()}
-        steps = {occasion: observed.step for occasion, observed in self._held.items()}
-        frozen = bool(self._anchored)
-        return Memory(step, self._tokens, between, frozen, steps, occasions | {"early": self._early})
+        return self._judge.memory(step, between)
 
     def remember(self, memory: Memory) -> None:
         """Take up where ``memory`` left off."""
-        self._tokens = memory.tokens
-        self._early = memory.occasions.get("early", {})
-        self._held = {
-            occasion: Observed(step, memory.occasions.get(occasion, {})) for occasion, step in memory.steps.items()
-        }
-        bare = replace(self._request, nulls=(), isotropy=False)
-        if "initial" in self._held:
-            start = self._held["initial"]
-            self._initial = judge_observation(start, fit_proxies(start, bare, self._each), bare, {}, self._each)
-        for occasion in ("first", "previous"):
-            if occasion in self._held:
-                proxies = fit_proxies(self._held[occasion], self._request, self._each)
-                self._first, self._previous = self._first or proxies, proxies
-        if memory.frozen:
-            self._anchored = fit_proxies(Observed(memory.step, self._early), self._request, self._each)
+        self._judge.remember(memory)
 
-    def _judged(self, observed: Observed) -> list[Row]:
-        observed = self._counted(observed)
-        sizes = observed.sequences(0), observed.sequences(1)
-        if min(sizes) < 2:
-            raise broken(
-                "each fold must hold at least 2 sequences", f"{sizes[0]} and {sizes[1]}", "observe larger batches"
-            )
-        require_finite(observed.statistics)
-        rows = cloud_rows(observed, self._each) + dimension_rows(observed, FEWEST)
-        rolling = fit_proxies(observed, self._request, self._each)
-        found = judge_observation(observed, rolling, self._request, self._initial, self._each)
-        rows += self._rows_of(found, "rolling", observed)
-        rows += drift_rows(observed, rolling, self._first, since="first")
-        rows += drift_rows(observed, rolling, self._previous, since="previous")
-        rows += [undetermined_row(observed, what, why) for what, why in observed.missing.items()]
-        rows += rank_rows(observed, self._request, self._each) + concept_rows(observed, rolling)
-        if self._resumable:
-            self._hold(observed)
-        self._first, self._previous = self._first or rolling, rolling
-        if observed.step == 0:
-            self._initial = found
-        return rows + self._anchored_rows(observed)
+    def dismiss(self) -> None:
+        """Let go of everything but the rows."""
+        self._judge.dismiss()
 
-    def _hold(self, observed: Observed) -> None:
-        """Hold on to what proxies were fitted on; of step 0 to all, for its energies are compared with."""
-        if observed.step == 0:
-            self._held["initial"] = replace(observed, others={}, probe={})
-        fitted = {name: s for name, s in observed.statistics.items() if FIT_ON.get(name.view) == name.points}
-        self._held["previous"] = replace(observed, statistics=fitted, others={}, probe={})
-        self._held.setdefault("first", self._held["previous"])
-
-    def _counted(self, observed: Observed) -> Observed:
-        """With the tokens trained on so far; steps in between that nobody counted are taken to be as large as this."""
-        between = observed.between
-        self._tokens += observed.own_tokens
-        self._tokens += observed.own_tokens * between.steps if between.tokens is None else between.tokens
-        return replace(observed, tokens=self._tokens)
-
-    def _anchored_rows(self, observed: Observed) -> list[Row]:
-        """Pool early observations; once past the anchor, freeze their proxies and judge them."""
-        if self._anchor is None:
-            return []
-        if observed.step <= self._anchor:
-            self._early = merged(self._early, self._to_pool(observed.statistics))
-            return []
-        if self._early and not self._anchored:
-            early = replace(observed, statistics=self._early)
-            self._anchored = fit_proxies(early, self._request, self._each)
-            self._early = self._early if self._resumable else {}
-        if not self._anchored:
-            return []
-        found = judge_observation(observed, self._anchored, self._request, self._initial, self._each)
-        return self._rows_of(found, "anchored", observed)
-
-    def _to_pool(self, statistics: Statistics) -> Statistics:
-        """All that anchored proxies are fitted on: moments, and samples only where a method reads rows."""
-        samples = "semi_nmf" in self._request.proxies
-        return {
-            name: s
-            for name, s in statistics.items()
-            if FIT_ON.get(name.view) == name.points and (samples or name.part != "kept")
-        }
-
-    def _rows_of(self, found: Evidences, timing: str, observed: Observed) -> list[Row]:
-        return adjusted([row for case, e in found.items() for row in evidence_rows(case, e, timing, observed)])
-
-
-def _bases(proxies: Proxies) -> dict[str, Any]:
-    """Orthonormal bases by view, layer, tokens, method and the fold they were fitted on."""
-    return {
-        f"{place.view}.{place.layer}.{place.cloud}.{place.proxy}.{fold}": subspace.basis.float().cpu().numpy()
-        for place, pair in proxies.items()
-        for fold, subspace in enumerate(pair)
-    }
+    def _write(self, found: Judgement) -> None:
+        rows = found.rows
+        for one in rows:
+            one["site"] = self._sites.get((one["view"] or "", -1 if one["layer"] is None else one["layer"]))
+        self.rows += rows
+        if self._sink is None:
+            return
+        try:
+            self._sink.write(rows)
+            if isinstance(self._sink, Keeper):
+                for timing, bases in found.bases.items():
+                    self._sink.keep(timing, rows[0]["step"], bases)
+        except Exception as error:  # a full disk must not stop a training; strict raises it
+            self.error = self.error or error
+            self._unwritten = str(error)
+            self.rows.append(skipped_row(rows[0]["step"], f"the sink failed: {type(error).__name__}: {error}"))

@@ -2,9 +2,8 @@
 
 At most ``pending`` observations wait; after that the training waits for the thread, so that nothing is lost and two
 runs give the same rows. On a GPU the statistics are moved to the host first, on a stream of their own; those that wait
-to be moved take at most a tenth of its memory (or one observation). Judging is done on the host, several sites at a
-time where the training runs on a GPU and cores are spare; each site on one core, so that numbers do not depend on how
-many there are.
+to be moved take at most a tenth of its memory (or one observation). Judging is done on the host, each site on one core,
+so that numbers do not depend on how many there are; where cores are spare, in a process of its own (``beside``).
 """
 
 from __future__ import annotations
@@ -16,10 +15,7 @@ import queue
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable
-from concurrent.futures import Future
-from functools import partial
-from typing import Any, TypeVar
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -29,52 +25,6 @@ from anisoscope.observe.statistics import Observed
 _NICE = 10
 _PATIENCE = 5.0  # seconds to wait for a thread that has nothing left to do
 _AT_EXIT = 60.0  # and for judgements that nobody asked for any more
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
-
-
-class Crew:
-    """Threads that judge sites beside one another; none where the training itself needs the cores."""
-
-    def __init__(self) -> None:
-        self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._threads: list[threading.Thread] = []
-
-    def each(self, act: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-        """``act`` on every item, results in order; the first error is raised."""
-        if not torch.cuda.is_initialized():
-            return [act(item) for item in items]
-        # Every thread takes its share of Python's global lock: with half the cores an eager training was held up.
-        while len(self._threads) < max(1, 3 * (os.cpu_count() or 1) // 8):
-            self._threads.append(threading.Thread(target=self._serve, name="anisoscope-judge", daemon=True))
-            self._threads[-1].start()
-        futures = []
-        for item in items:
-            future: Future[Result] = Future()
-            futures.append(future)
-            self._tasks.put(partial(_fulfil, future, act, item))
-        return [future.result() for future in futures]
-
-    def dismiss(self) -> None:
-        """Let the threads go."""
-        for _ in self._threads:
-            self._tasks.put(None)
-        for thread in self._threads:
-            thread.join(_PATIENCE)
-        self._threads = []
-
-    def _serve(self) -> None:
-        _modest()
-        while (task := self._tasks.get()) is not None:
-            task()
-
-
-def _fulfil(future: Future[Any], act: Callable[[Any], Any], item: Any) -> None:
-    try:
-        future.set_result(act(item))
-    except BaseException as error:
-        future.set_exception(error)
 
 
 def _modest() -> None:
@@ -189,10 +139,16 @@ class Worker:
     def _work(self) -> None:
         _modest()
         while (observed := self._waiting.get()) is not None:
-            self._judge(observed)
-            tensors = observed.tensors()
-            del observed
-            _let_go(tensors)
+            try:
+                self._judge(observed)
+                tensors = observed.tensors()
+                del observed
+                _let_go(tensors)
+            except BaseException:  # a judge records what goes wrong; if even that fails, nobody must wait for ever
+                with self._lock:
+                    self._left.clear()
+                    self._lock.notify_all()
+                raise
             with self._lock:
                 self._left.pop(0)
                 self._lock.notify_all()

@@ -1,0 +1,194 @@
+"""The observations of one training, judged one after the other: what a judgement must remember of those before it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, runtime_checkable
+
+from anisoscope.errors import broken
+from anisoscope.observe.ablation import concept_rows, rank_rows
+from anisoscope.observe.judging import (
+    FIT_ON,
+    Each,
+    Evidences,
+    Proxies,
+    Request,
+    each_in_turn,
+    fit_proxies,
+    judge_observation,
+)
+from anisoscope.observe.memory import Memory
+from anisoscope.observe.probing import FEWEST
+from anisoscope.observe.rows import (
+    Row,
+    adjusted,
+    cloud_rows,
+    dimension_rows,
+    drift_rows,
+    evidence_rows,
+    undetermined_row,
+)
+from anisoscope.observe.statistics import Between, Observed, Statistics, merged, require_finite
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """Rows of an observation and, where they are kept, the bases of the proxies by timing."""
+
+    rows: list[Row]
+    bases: dict[str, dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Brief:
+    """What a judge must know before it begins.
+
+    With ``resumable`` the statistics behind its memory are held on to; with ``keep`` judgements come with bases.
+    """
+
+    request: Request
+    anchor: int | None
+    resumable: bool = False
+    keep: bool = False
+
+
+@runtime_checkable
+class Judging(Protocol):
+    """A judge, here or elsewhere."""
+
+    def judged(self, observed: Observed) -> Judgement:
+        """Rows of the next observation; raises if it cannot be judged."""
+        ...
+
+    def memory(self, step: int, between: Between) -> Memory:
+        """All that a restart needs."""
+        ...
+
+    def remember(self, memory: Memory) -> None:
+        """Take up where ``memory`` left off."""
+
+    def dismiss(self) -> None:
+        """Let go of everything."""
+
+
+class Judge:
+    """Remembers step 0 to compare with, early activations to anchor on, earlier proxies for drift."""
+
+    def __init__(self, brief: Brief, each: Each = each_in_turn) -> None:
+        self._request, self._anchor, self._each = brief.request, brief.anchor, each
+        self._resumable, self._keep = brief.resumable, brief.keep
+        self._tokens = 0
+        self._initial: Evidences = {}
+        self._early: Statistics = {}
+        self._anchored: Proxies = {}
+        self._first: Proxies = {}
+        self._previous: Proxies = {}
+        self._held: dict[str, Observed] = {}
+
+    def dismiss(self) -> None:
+        """Let go of everything; a judgement under way in another thread goes on with what it has in hand."""
+        self._initial, self._early, self._held = {}, {}, {}
+        self._anchored, self._first, self._previous = {}, {}, {}
+
+    def memory(self, step: int, between: Between) -> Memory:
+        """All that a restart needs, once everything that was handed over is judged."""
+        occasions = {occasion: observed.statistics for occasion, observed in self._held.items()}
+        steps = {occasion: observed.step for occasion, observed in self._held.items()}
+        frozen = bool(self._anchored)
+        return Memory(step, self._tokens, between, frozen, steps, occasions | {"early": self._early})
+
+    def remember(self, memory: Memory) -> None:
+        """Take up where ``memory`` left off."""
+        self._tokens = memory.tokens
+        self._early = memory.occasions.get("early", {})
+        self._held = {
+            occasion: Observed(step, memory.occasions.get(occasion, {})) for occasion, step in memory.steps.items()
+        }
+        bare = replace(self._request, nulls=(), isotropy=False)
+        if "initial" in self._held:
+            start = self._held["initial"]
+            self._initial = judge_observation(start, fit_proxies(start, bare, self._each), bare, {}, self._each)
+        for occasion in ("first", "previous"):
+            if occasion in self._held:
+                proxies = fit_proxies(self._held[occasion], self._request, self._each)
+                self._first, self._previous = self._first or proxies, proxies
+        if memory.frozen:
+            self._anchored = fit_proxies(Observed(memory.step, self._early), self._request, self._each)
+
+    def judged(self, observed: Observed) -> Judgement:
+        """Rows of the next observation; raises if it cannot be judged."""
+        observed = self._counted(observed)
+        sizes = observed.sequences(0), observed.sequences(1)
+        if min(sizes) < 2:
+            raise broken(
+                "each fold must hold at least 2 sequences", f"{sizes[0]} and {sizes[1]}", "observe larger batches"
+            )
+        require_finite(observed.statistics)
+        rows = cloud_rows(observed, self._each) + dimension_rows(observed, FEWEST)
+        rolling = fit_proxies(observed, self._request, self._each)
+        found = judge_observation(observed, rolling, self._request, self._initial, self._each)
+        rows += self._rows_of(found, "rolling", observed)
+        rows += drift_rows(observed, rolling, self._first, since="first")
+        rows += drift_rows(observed, rolling, self._previous, since="previous")
+        rows += [undetermined_row(observed, what, why) for what, why in observed.missing.items()]
+        rows += rank_rows(observed, self._request, self._each) + concept_rows(observed, rolling)
+        if self._resumable:
+            self._hold(observed)
+        self._first, self._previous = self._first or rolling, rolling
+        if observed.step == 0:
+            self._initial = found
+        rows += self._anchored_rows(observed)
+        kept = {"rolling": self._previous, "anchored": self._anchored} if self._keep else {}
+        return Judgement(rows, {timing: _bases(proxies) for timing, proxies in kept.items() if proxies})
+
+    def _hold(self, observed: Observed) -> None:
+        """Hold on to what proxies were fitted on; of step 0 to all, for its energies are compared with."""
+        if observed.step == 0:
+            self._held["initial"] = replace(observed, others={}, probe={})
+        fitted = {name: s for name, s in observed.statistics.items() if FIT_ON.get(name.view) == name.points}
+        self._held["previous"] = replace(observed, statistics=fitted, others={}, probe={})
+        self._held.setdefault("first", self._held["previous"])
+
+    def _counted(self, observed: Observed) -> Observed:
+        """With the tokens trained on so far; steps in between that nobody counted are taken to be as large as this."""
+        between = observed.between
+        self._tokens += observed.own_tokens
+        self._tokens += observed.own_tokens * between.steps if between.tokens is None else between.tokens
+        return replace(observed, tokens=self._tokens)
+
+    def _anchored_rows(self, observed: Observed) -> list[Row]:
+        """Pool early observations; once past the anchor, freeze their proxies and judge them."""
+        if self._anchor is None:
+            return []
+        if observed.step <= self._anchor:
+            self._early = merged(self._early, self._to_pool(observed.statistics))
+            return []
+        if self._early and not self._anchored:
+            early = replace(observed, statistics=self._early)
+            self._anchored = fit_proxies(early, self._request, self._each)
+            self._early = self._early if self._resumable else {}
+        if not self._anchored:
+            return []
+        found = judge_observation(observed, self._anchored, self._request, self._initial, self._each)
+        return self._rows_of(found, "anchored", observed)
+
+    def _to_pool(self, statistics: Statistics) -> Statistics:
+        """All that anchored proxies are fitted on: moments, and samples only where a method reads rows."""
+        samples = "semi_nmf" in self._request.proxies
+        return {
+            name: s
+            for name, s in statistics.items()
+            if FIT_ON.get(name.view) == name.points and (samples or name.part != "kept")
+        }
+
+    def _rows_of(self, found: Evidences, timing: str, observed: Observed) -> list[Row]:
+        return adjusted([row for case, e in found.items() for row in evidence_rows(case, e, timing, observed)])
+
+
+def _bases(proxies: Proxies) -> dict[str, Any]:
+    """Orthonormal bases by view, layer, tokens, method and the fold they were fitted on."""
+    return {
+        f"{place.view}.{place.layer}.{place.cloud}.{place.proxy}.{fold}": subspace.basis.float().cpu().numpy()
+        for place, pair in proxies.items()
+        for fold, subspace in enumerate(pair)
+    }

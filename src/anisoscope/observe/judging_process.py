@@ -1,0 +1,63 @@
+"""The process in which a judge sits: ``python -m anisoscope.observe.judging_process FD``, started by ``beside``.
+
+It ends when the other side of the connection does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection
+from typing import Any
+
+import torch
+
+from anisoscope.errors import AnisoscopeError, BrokenRuleError
+from anisoscope.observe.judge import Judge
+from anisoscope.observe.wire import receive, send
+
+_NICE = 10
+
+
+def serve(connection: Connection) -> None:
+    """Answer until the other side is gone."""
+    with ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // 2), initializer=_modest) as pool:
+
+        def each(act: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+            return list(pool.map(act, items))
+
+        judge = Judge(receive(connection), each)
+        while True:
+            what, args = receive(connection)
+            try:
+                answer = "fine", getattr(judge, what)(*args)
+            except BrokenRuleError as error:
+                answer = "rule", str(error)
+            except AnisoscopeError as error:
+                answer = "fault", str(error)
+            except Exception as error:
+                answer = "fault", f"{type(error).__name__}: {error}"
+            del args
+            send(connection, answer)
+
+
+def _modest() -> None:
+    torch.set_grad_enabled(False)
+    torch.set_num_threads(1)  # of this thread alone
+
+
+def main() -> None:
+    """Serve the connection whose number was given."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the training's to handle
+    os.nice(_NICE)
+    _modest()
+    with contextlib.suppress(EOFError, OSError):
+        serve(Connection(int(sys.argv[1])))
+
+
+if __name__ == "__main__":
+    main()
