@@ -12,6 +12,7 @@ from anisoscope import __version__
 from anisoscope.cli.compare import compare
 from anisoscope.cli.doctor import doctor
 from anisoscope.cli.figures import figures
+from anisoscope.cli.integrity import integrity
 from anisoscope.cli.measure import measure
 from anisoscope.cli.pair import pair
 from anisoscope.cli.report import report
@@ -31,6 +32,7 @@ app.command(figures)
 app.command(measure)
 app.command(rows)
 app.command(compare)
+app.command(integrity)
 app.command(doctor)
 
 

@@ -1,0 +1,63 @@
+"""Models of the hub from a cache that is laid out as the hub lays it; the network itself is not here."""
+
+from types import SimpleNamespace
+
+import huggingface_hub
+import huggingface_hub.constants
+import huggingface_hub.errors
+import pytest
+
+from anisoscope.errors import AnisoscopeError
+from anisoscope.models.hub import cached, refs, snapshot
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """Two revisions of one model, and no network."""
+    folder = tmp_path / "models--owner--tiny"
+    for number, revision in enumerate(("step0", "step512")):
+        commit = f"{number + 1:040x}"
+        files = folder / "snapshots" / commit
+        files.mkdir(parents=True)
+        (files / "model.safetensors").write_bytes(revision.encode())
+        (folder / "refs").mkdir(exist_ok=True)
+        (folder / "refs" / revision).write_text(commit)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    return tmp_path
+
+
+def test_a_cached_revision_needs_no_network(cache):
+    path = snapshot("owner/tiny", "step512", cache=cache)
+    assert (path / "model.safetensors").read_text() == "step512"
+
+
+def test_without_a_network_the_cache_is_told(cache):
+    with pytest.raises(AnisoscopeError, match=r"owner/tiny@step1 cannot be downloaded .* cached are step0, step512"):
+        snapshot("owner/tiny", "step1", cache=cache)
+    with pytest.raises(AnisoscopeError, match="nothing of it is cached"):
+        snapshot("owner/other", cache=cache)
+    assert refs("owner/tiny", cache=cache) == cached("owner/tiny", cache=cache) == ["step0", "step512"]
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        ("RevisionNotFoundError", "the nearest are step512"),
+        ("RepositoryNotFoundError", "must exist on the hub"),
+        ("GatedRepoError", "accept its terms"),
+    ],
+)
+def test_refusals_of_the_hub_are_told_in_words(cache, monkeypatch, error, message):
+    def refuse(*args, **options):
+        response = SimpleNamespace(headers={}, request=None)
+        raise getattr(huggingface_hub.errors, error)("refused", response=response)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", refuse)
+    with pytest.raises((ValueError, AnisoscopeError), match=message):
+        snapshot("owner/tiny", "step521", cache=cache)
+
+
+def test_a_name_that_is_none_is_told(cache):
+    with pytest.raises(ValueError, match="OWNER/NAME"):
+        snapshot("a/b/c", cache=cache)
