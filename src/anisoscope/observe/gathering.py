@@ -18,7 +18,7 @@ from anisoscope.observe.statistics import Name, Statistics, merged
 from anisoscope.stats.aside import Aside
 from anisoscope.stats.batched import Batched
 from anisoscope.stats.counts import TokenCounts
-from anisoscope.stats.hashing import as_key, mix, sequence_keys
+from anisoscope.stats.hashing import second_fold
 from anisoscope.stats.reservoir import Selection
 from anisoscope.stats.running import Running, moments_of_few
 
@@ -234,9 +234,8 @@ class Gathering(Listener):
             return self._shared(tokens, mask, None)
 
     def _shared(self, tokens: Tensor, mask: Tensor, labels: Tensor | None) -> Context:
-        keys = sequence_keys(tokens, mask, seed=self.seed)
-        side_B = as_key(mix(keys, seed=self.seed)) & 1
-        members = torch.stack([side_B == 0, side_B == 1])
+        second_B = second_fold(tokens, mask, seed=self.seed)
+        members = torch.stack([~second_B, second_B])
         first_B = mask.int().argmax(1)
         later = torch.arange(mask.shape[1], device=mask.device)[None] != first_B[:, None]
         kept = None

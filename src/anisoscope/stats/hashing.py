@@ -48,6 +48,11 @@ def sequence_keys(tokens_BT: Tensor, mask_BT: Tensor | None, *, seed: int) -> Te
     return as_key(mix((terms_BT * mask_BT).sum(1) + rank_BT[:, -1], seed=seed))
 
 
+def second_fold(tokens_BT: Tensor, mask_BT: Tensor | None, *, seed: int) -> Tensor:
+    """Which sequences belong to the second of two folds: a fair coin that their content tosses."""
+    return (as_key(mix(sequence_keys(tokens_BT, mask_BT, seed=seed), seed=seed)) & 1) == 1
+
+
 def position_keys(sequence_keys_B: Tensor, positions_BT: Tensor) -> Tensor:
     """Keys of single tokens: their sequence's key and their position in it."""
     return as_key(mix(sequence_keys_B[:, None] + mix(positions_BT)))

@@ -17,6 +17,7 @@ from anisoscope.integrations.transformers import STATE_NAME, ScopeCallback
 from anisoscope.models.twins import Role, Shape, build
 from anisoscope.observe.rows import Row, row
 from anisoscope.store.run import Run
+from anisoscope.study.folds import fold_seed
 from anisoscope.study.lessons import Lessons, collated
 from anisoscope.study.settings import PairSettings
 
@@ -111,7 +112,7 @@ def train(job: Job, data: Tokenised, run: Run, watcher: Watcher, stop: Stop) -> 
         resamples=settings.resamples,
         probe=_probe(data, settings),
         sink=sink,
-        seed=job.seed,
+        seed=_scope_seed(job, lessons),
         resumable=True,
     )
     journal = _Journal(run, job, lessons, watcher, stop)
@@ -146,6 +147,15 @@ def train(job: Job, data: Tokenised, run: Run, watcher: Watcher, stop: Stop) -> 
     with contextlib.suppress(OSError):  # others are still in there
         job.checkpoints.parent.rmdir()
     return True
+
+
+def _scope_seed(job: Job, lessons: Lessons) -> int:
+    """The training's own seed, or one under which no observed batch falls apart; of every n-th step there are many."""
+    steps, size = job.settings.observed, job.settings.batch
+    if isinstance(steps, int):
+        return job.seed
+    batches = [collated([lessons[number] for number in range(step * size, (step + 1) * size)]) for step in steps]
+    return fold_seed(batches, seed=job.seed)
 
 
 def _arguments(job: Job) -> TrainingArguments:
