@@ -171,7 +171,7 @@ def _arguments(job: Job) -> TrainingArguments:
         weight_decay=s.weight_decay,
         max_grad_norm=s.clip,
         bf16=s.precision == "bf16",
-        use_cpu=s.device == "cpu",
+        use_cpu=s.device == "cpu" or not torch.accelerator.is_available(),  # else bf16 wants a GPU
         dataloader_pin_memory=s.device != "cpu" and torch.cuda.is_available(),
         seed=job.seed,
         dataloader_drop_last=True,
