@@ -179,7 +179,9 @@ def _read_bin(path: Path, told: Callable[[int], None]) -> Iterator[tuple[str, Te
         numbers = raw.view(_DTYPES[dtype]) if dtype in _DTYPES else None
         yield (
             name,
-            TensorPrint(dtype, tuple(tensor.shape), hashlib.sha256(raw).hexdigest(), _sketch(name, numbers, dtype)),
+            TensorPrint(
+                dtype, tuple(tensor.shape), hashlib.sha256(raw.data).hexdigest(), _sketch(name, numbers, dtype)
+            ),
         )
 
 
@@ -200,7 +202,7 @@ def _read_gguf(path: Path, told: Callable[[int], None]) -> Iterator[tuple[str, T
         shape = tuple(int(side) for side in reversed(tensor.shape))  # the format counts from the innermost
         yield (
             tensor.name,
-            TensorPrint(dtype, shape, hashlib.sha256(raw).hexdigest(), _sketch(tensor.name, numbers, dtype)),
+            TensorPrint(dtype, shape, hashlib.sha256(raw.data).hexdigest(), _sketch(tensor.name, numbers, dtype)),
         )
 
 
