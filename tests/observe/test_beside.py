@@ -69,7 +69,6 @@ def test_rows_are_those_of_a_judge_in_the_same_process(elsewhere, monkeypatch):
 
 def test_a_scope_goes_on_from_its_state_with_a_judge_elsewhere(elsewhere):
     _, whole = trained(resumable=True)
-    expected = whole.rows()
     state = whole.state()
     whole.close()
     again = small(build("gpt_neox"), steps=12, schedule=[0, 2, 6, 9], resumable=True)
@@ -77,7 +76,6 @@ def test_a_scope_goes_on_from_its_state_with_a_judge_elsewhere(elsewhere):
     assert again.state() == state
     again.close()
     assert len(elsewhere) == 2
-    assert expected
 
 
 def test_a_judge_that_is_killed_costs_rows_and_no_training(elsewhere, monkeypatch):

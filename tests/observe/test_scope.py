@@ -442,3 +442,25 @@ def test_many_forward_passes_before_one_backward_are_all_counted_once():
     for a, b in zip(*found, strict=True):
         assert (a["tokens"], a["n"]) == (b["tokens"], b["n"])
         assert a["value"] == pytest.approx(b["value"], rel=1e-4, abs=1e-6)
+
+
+def test_accumulated_micro_batches_may_share_the_memory_of_their_tokens(monkeypatch):
+    """Who is in which fold is worked out after the loader has written the next tokens over these."""
+    monkeypatch.setattr("anisoscope.scope.ALWAYS_TOKENS", 54)
+    counts = []
+    for shared in (False, True):
+        model = build("gpt_neox").eval()
+        scope = small(model, steps=200, schedule="always", views=("representation",))
+        scope._step = 100
+        buffer = torch.zeros_like(batch(sequences=12, padded=False)["input_ids"])
+        with scope.step():
+            for seed in range(4):
+                ids = batch(seed=seed, sequences=12, padded=False)["input_ids"]
+                ids = buffer.copy_(ids) if shared else ids
+                model(input_ids=ids, labels=ids.clone()).loss.backward()
+        assert scope._window is not None
+        found = scope._window.statistics
+        counts.append({name: float(s.count) for name, s in found.items() if name.part == "rest"})
+        scope.close()
+    assert counts[0]
+    assert counts[0] == counts[1]

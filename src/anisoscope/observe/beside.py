@@ -1,8 +1,8 @@
 """A judge in a process of its own, where the training is on a GPU and cores are spare.
 
-Threads would share Python's global lock with the training: an eager training of Pythia-160M's shape, whose thousands of
-launches a step all take that lock, was 6 % slower beside judging threads. The numbers are those of a judge in this
-process, because each site is judged on one core in both.
+Threads would share Python's global lock with the training, and every kernel that it launches takes that lock: an eager
+training of Pythia-160M's shape was 6 % slower with judging threads in its process. The numbers are those of a judge in
+this process, because each site is judged on one core in both.
 """
 
 from __future__ import annotations

@@ -45,8 +45,8 @@ class Context:
 class Passing:
     """A forward call whose clouds pass; its context is worked out when it is first asked for.
 
-    An accumulated step asks at its end: many small kernels beside the forward pass delay it (1 % on an H200), beside
-    the optimiser they do not.
+    An accumulated step asks at its end: at its beginning these many small kernels cost 1 % of a step on an H200, more
+    than all else together.
     """
 
     stride: int  # every stride-th sequence is absorbed
