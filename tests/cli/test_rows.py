@@ -272,6 +272,20 @@ def test_errors_are_one_line_without_a_traceback(run, arguments, code, message):
     assert done.stdout == ""
 
 
+@pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="counts threads as Linux lists them")
+def test_reading_starts_no_thread_that_could_abort_the_exit(run):
+    code = """
+import os, sys
+import pyarrow.parquet, pyarrow.compute
+from anisoscope import cli
+before = len(os.listdir("/proc/self/task"))
+cli.main(["rows", sys.argv[1], "--measure", "loss,energy", "--where", "value!=3", "--format", "json"])
+sys.exit(len(os.listdir("/proc/self/task")) - before)
+"""
+    done = subprocess.run([sys.executable, "-c", code, run], capture_output=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_reader_that_goes_away_is_no_traceback(run):
     command = f"{sys.executable} -m anisoscope.cli rows {run} --format csv | head -n 1"
     done = subprocess.run(command, shell=True, capture_output=True, text=True, check=True)

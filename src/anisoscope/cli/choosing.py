@@ -6,14 +6,12 @@ import difflib
 import re
 from collections.abc import Mapping, Sequence
 from functools import reduce
-from operator import eq, ge, gt, le, lt, or_
 from typing import TYPE_CHECKING, Any
 
 from anisoscope.errors import broken
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    import pyarrow.compute as pc
 
 _CONDITION = re.compile(r"\s*(\w+)\s*(!=|<=|>=|=|<|>)(.*)", re.S)
 
@@ -54,27 +52,34 @@ def chosen(table: pa.Table, equal: Mapping[str, Sequence[str]], where: Sequence[
     return table.filter(_one_of(table, "step", [str(ends[x](steps)) if x in ends else x for x in equal["step"]]))
 
 
-def _one_of(table: pa.Table, column: str, given: Sequence[str]) -> pc.Expression:
-    return reduce(or_, (_met(table, column, "=", value) for value in given))
-
-
-def _met(table: pa.Table, column: str, sign: str, text: str) -> pc.Expression:
-    """The rows that meet a condition; null meets none, but is different from every value."""
+def _one_of(table: pa.Table, column: str, given: Sequence[str]) -> pa.ChunkedArray:
     import pyarrow.compute as pc
 
-    values = pc.field(column)
+    return reduce(pc.or_kleene, (_met(table, column, "=", value) for value in given))
+
+
+def _met(table: pa.Table, column: str, sign: str, text: str) -> pa.ChunkedArray:
+    """Which rows meet a condition; null meets none, but is different from every value.
+
+    A mask, where an expression would start Arrow's pool of threads.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    values = table[column]
     if not text:
         if sign not in ("=", "!="):
             raise broken(f"{column}{sign} must be followed by a value", "none", f"write {column}= for rows without one")
-        return values.is_null() if sign == "=" else values.is_valid()
-    wanted = _value(column, table[column].type, text)
+        return pc.is_null(values) if sign == "=" else pc.is_valid(values)
+    wanted = _value(column, values.type, text)
     if wanted != wanted:  # NaN equals nothing, itself included
         if sign not in ("=", "!="):
             raise broken("NaN is neither less nor greater than a number", f"{column}{sign}NaN", f"use {column}=NaN")
-        return values.is_nan() if sign == "=" else ~values.is_nan() | values.is_null()
+        return pc.is_nan(values) if sign == "=" else pc.fill_null(pc.invert(pc.is_nan(values)), True)
     if sign == "!=":
-        return (values != wanted) | values.is_null()
-    return {"=": eq, "<": lt, ">": gt, "<=": le, ">=": ge}[sign](values, wanted)
+        return pc.fill_null(pc.not_equal(values, wanted), True)
+    name = {"=": "equal", "<": "less", ">": "greater", "<=": "less_equal", ">=": "greater_equal"}[sign]
+    return pc.call_function(name, [values, pa.scalar(wanted, values.type)])
 
 
 def _value(column: str, kind: pa.DataType, text: str) -> Any:

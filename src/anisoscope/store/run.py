@@ -83,9 +83,7 @@ class Run:
         self.damaged, parts = [], []
         for name in self._folder.names(_ENDING):
             try:
-                # Without threads: Arrow's pool may abort a process that ends while it starts (apache/arrow #34314).
-                part = pq.read_table(io.BytesIO(self._folder.read(name)), use_threads=False)
-                parts.append(_completed(part))
+                parts.append(_completed(_read_alone(self._folder.read(name))))
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError):
                 self.damaged.append(name)
         return pa.concat_tables(parts) if parts else SCHEMA.empty_table()
@@ -209,6 +207,14 @@ def _locked(folder: Folder) -> Lock | None:
     lock = Lock(local)
     lock.acquire()
     return lock
+
+
+def _read_alone(content: bytes) -> pa.Table:
+    """A part, read in this thread: Arrow's pools may abort a process that ends while they start (apache/arrow #34314).
+
+    ``use_threads=False`` spares only the pool for work; the one for input is spared by no buffering ahead.
+    """
+    return pq.ParquetFile(pa.BufferReader(content), pre_buffer=False).read(use_threads=False)
 
 
 def _completed(part: pa.Table) -> pa.Table:
