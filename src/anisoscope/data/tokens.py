@@ -28,6 +28,12 @@ class Sequences:
     lengths: np.ndarray  # (n,) int32
     documents: np.ndarray | None = None  # (n,) int32, an index into the corpus
 
+    def rows(self, which: slice) -> Sequences:
+        """Some of them."""
+        return Sequences(
+            self.ids[which], self.lengths[which], None if self.documents is None else self.documents[which]
+        )
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tokenised:

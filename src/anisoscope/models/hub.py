@@ -8,7 +8,7 @@ from typing import Any
 
 from anisoscope.errors import AnisoscopeError, broken
 
-TEXTS = ("*.json", "*.txt", "*.model", "*.jinja")
+TEXTS = ("*.json", "*.txt", "*.model", "*.jinja", "*.py")  # code is fetched, and run only if the user trusts it
 WEIGHTS = ("*.safetensors", "*.safetensors.index.json")
 PICKLES = ("*.bin", "*.bin.index.json")
 
@@ -63,6 +63,36 @@ def cached(name: str, *, cache: Path | None = None) -> list[str]:
     root = cache or Path(_library().constants.HF_HUB_CACHE)
     folder = root / f"models--{name.replace('/', '--')}" / "refs"
     return sorted(str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file())
+
+
+def is_here(name: str, revision: str, *, allow_pickle: bool = False, cache: Path | None = None) -> bool:
+    """Whether a revision is on this disk already."""
+    hub = _library()
+    patterns = [*TEXTS, *WEIGHTS, *(PICKLES if allow_pickle else ())]
+    options = {"allow_patterns": patterns, "cache_dir": cache, "local_files_only": True}
+    try:
+        hub.snapshot_download(name, revision=revision, **options)
+    except (hub.errors.LocalEntryNotFoundError, hub.errors.RevisionNotFoundError, OSError):
+        return False
+    return True
+
+
+def forget(name: str, revision: str, *, cache: Path | None = None) -> None:
+    """Take a revision off this disk; files that other revisions share stay."""
+    hub = _library()
+    try:
+        found = hub.scan_cache_dir(cache)
+    except hub.errors.CacheNotFound:
+        return
+    commits = [
+        one.commit_hash
+        for repository in found.repos
+        if repository.repo_id == name
+        for one in repository.revisions
+        if revision in one.refs or revision == one.commit_hash
+    ]
+    if commits:
+        found.delete_revisions(*commits).execute()
 
 
 def _no_such_revision(name: str, revision: str | None, there: list[str]) -> Exception:

@@ -35,6 +35,15 @@ def place(label: str) -> tuple[int, float] | None:
     return int(stage[1]) if stage else 0, value
 
 
+def counts_tokens(label: str) -> bool:
+    """Whether a label tells a number of tokens and no step.
+
+    >>> counts_tokens("50B-tokens"), counts_tokens("step10-tokens5B")
+    (True, False)
+    """
+    return _STEP.search(label) is None and _TOKENS.search(label) is not None
+
+
 def in_order(labels: Iterable[str]) -> list[str]:
     """Labels in the order of training; those that tell no step come last, as the end."""
 

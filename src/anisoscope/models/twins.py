@@ -19,6 +19,9 @@ from anisoscope.errors import AnisoscopeError, broken
 
 try:
     from transformers import (
+        AutoConfig,
+        AutoModelForCausalLM,
+        AutoModelForMaskedLM,
         BertConfig,
         BertForMaskedLM,
         GPTNeoXConfig,
@@ -56,6 +59,12 @@ class Shape:
             )
 
 
+class TwinConfig(GPTNeoXConfig):
+    """The configuration of a twin; ``causal`` says which of the two it is."""
+
+    model_type = "anisoscope_twin"
+
+
 class Twin(GPTNeoXPreTrainedModel):
     """GPT-NeoX blocks whose attention is causal or not, as ``config.causal`` says.
 
@@ -63,7 +72,9 @@ class Twin(GPTNeoXPreTrainedModel):
     the labels where they are. The loss is the mean over labelled positions; ``IGNORED`` is no label.
     """
 
-    def __init__(self, config: GPTNeoXConfig) -> None:
+    config_class = TwinConfig
+
+    def __init__(self, config: TwinConfig) -> None:
         super().__init__(config)
         self.causal = bool(getattr(config, "causal", True))
         self.gpt_neox = GPTNeoXModel(config)
@@ -95,6 +106,12 @@ class Twin(GPTNeoXPreTrainedModel):
         return MaskedLMOutput(loss=loss, logits=cast(Any, logits_BTV))
 
 
+# So that a twin that was saved is loaded like any other model.
+AutoConfig.register(TwinConfig.model_type, TwinConfig, exist_ok=True)
+AutoModelForCausalLM.register(TwinConfig, Twin, exist_ok=True)
+AutoModelForMaskedLM.register(TwinConfig, Twin, exist_ok=True)
+
+
 def build(pairing: Pairing, role: Role, shape: Shape, *, seed: int) -> Any:
     """One model of a pair with random weights; embedding and output are not tied."""
     torch.manual_seed(seed)
@@ -116,9 +133,11 @@ def build(pairing: Pairing, role: Role, shape: Shape, *, seed: int) -> Any:
             "pad_token_id": shape.pad_id,
             "attn_implementation": "sdpa",
         }
-        config = GPTNeoXConfig(**given)
+        if pairing != "twin":
+            return GPTNeoXForCausalLM(GPTNeoXConfig(**given))
+        config = TwinConfig(**given)
         config.causal = role == "decoder"
-        return Twin(config) if pairing == "twin" else GPTNeoXForCausalLM(config)
+        return Twin(config)
     common: dict[str, Any] = {
         "hidden_size": shape.width,
         "num_hidden_layers": shape.layers,

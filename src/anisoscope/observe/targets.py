@@ -7,7 +7,7 @@ differ.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -33,8 +33,12 @@ def pass_again(
     null: str,
     loss_fn: LossFn | None,
     seed: int,
+    shares: Sequence[float] | None = None,
 ) -> None:
-    """Hand the gradients under other labels to ``listener``, or raise ``AnisoscopeError`` with the reason."""
+    """Hand the gradients under other labels to ``listener``, or raise ``AnisoscopeError`` with the reason.
+
+    ``shares`` is what each call's loss counts for in the loss of all, where the caller weighed them.
+    """
     root = unwrapped(model)
     if any(hasattr(parameter, "full_tensor") for parameter in root.parameters()):
         raise AnisoscopeError("parameters are sharded (FSDP2): an extra pass outside the training step is not possible")
@@ -49,6 +53,7 @@ def pass_again(
                 if hidden is None:
                     raise AnisoscopeError("no tapped tensor has a gradient")
                 scale = _HALF_SCALE if call.autocast is torch.float16 else 1.0
+                scale *= 1.0 if shares is None else shares[number]
                 try:
                     torch.autograd.grad(loss * scale, hidden)
                 except RuntimeError as error:

@@ -87,7 +87,9 @@ def sentence(f: Finding) -> str:
     haar, first, missed = f.enrichment.get("haar"), f.verdict.rungs[0], f.verdict.first_not_passed
     shown = f"{interval(haar.y, haar.low, haar.high)}" if haar is not None else "not measured"
     seeds = f" of {len(f.subject.seeds)} seeds" if len(f.subject.seeds) > 1 else ""
-    seen = f" Seen at {counted(f.observations, 'observation')}{seeds}, {_steps(f)}."
+    seen = (
+        "" if f.subject.source.is_profile else f" Seen at {counted(f.observations, 'observation')}{seeds}, {_steps(f)}."
+    )
     if first.status == "undetermined":
         return f"Undetermined: {_why(f, first)}; enrichment over random directions is {shown}.{seen}"
     if f.verdict.last is None:

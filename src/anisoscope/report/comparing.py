@@ -171,7 +171,11 @@ def _stands(at: float, fraction: float, fractions: Sequence[float], tolerance: f
 def _series(table: pa.Table) -> dict[Key, dict[str, dict[int, list[float | None]]]]:
     """Values of each model of a run: headline, then step, then one of each layer."""
     measures = sorted({str(key["measure"]) for key in HEADLINES.values()})
-    rows = table.filter(pc.is_in(table["measure"], pa.array(measures))).select([*_NEEDED, "value"]).to_pylist()
+    rows = (
+        table.filter(pc.call_function("is_in", [table["measure"]], pc.SetLookupOptions(pa.array(measures))))
+        .select([*_NEEDED, "value"])
+        .to_pylist()
+    )
     first: dict[Key, tuple[str, int | None]] = {}  # the main proxy and rank come before ablations of both
     found: dict[Key, dict[str, dict[int, list[float | None]]]] = {}
     for row in rows:

@@ -32,7 +32,7 @@ class Finding:
     @property
     def label(self) -> str:
         """Whom it is about."""
-        return f"{self.subject.label}, {self.window}"
+        return self.subject.label if self.subject.source.is_profile else f"{self.subject.label}, {self.window}"
 
     @property
     def height(self) -> int:
@@ -44,7 +44,17 @@ class Finding:
 
 def findings(context: Context, view: str) -> list[Finding]:
     """One finding a model and window; views that a model has no rows of are left out."""
-    return [finding(subject, view, name) for subject in context.subjects if _rows(subject, view) for name in WINDOWS]
+    return [
+        finding(subject, view, name)
+        for subject in context.subjects
+        if _rows(subject, view)
+        for name in windows_of(subject)
+    ]
+
+
+def windows_of(subject: Subject) -> tuple[str, ...]:
+    """Windows of training; of a finished model there is the end alone."""
+    return ("late",) if subject.source.is_profile else WINDOWS
 
 
 def finding(subject: Subject, view: str, name: str) -> Finding:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from anisoscope.report.findings import VIEWS
+from anisoscope.report.findings import VIEWS, windows_of
 from anisoscope.report.gains import gain_figure
-from anisoscope.report.reading import WINDOWS, Context, Row, Subject
+from anisoscope.report.reading import Context, Row, Subject
 from anisoscope.report.summary import defined, errors, median_row, summarise
 from anisoscope.report.tree import Block, Cell, Section, Table, Text
 from anisoscope.report.words import interval, number
@@ -39,7 +39,7 @@ def _table(context: Context, view: str, *, brief: bool) -> Table | None:
         return None
     present = {row["null"] for subject in subjects for row in subject.main("enrichment", view=view)}
     nulls = [null for null in ORDER if null in present]
-    rows = [_line(subject, view, window, nulls) for subject in subjects for window in WINDOWS]
+    rows = [_line(subject, view, window, nulls) for subject in subjects for window in windows_of(subject)]
     first = subjects[0]
     full = (
         f"Proxy {first.proxy} of rank {first.rank}, refitted at each observation (rolling), all tokens. Energy share: "
@@ -65,7 +65,7 @@ def _brackets(context: Context) -> str:
 
 
 def _line(subject: Subject, view: str, window: str, nulls: list[str]) -> list[Cell]:
-    cells = [Cell(subject.label), Cell(window)]
+    cells = [Cell(subject.label), Cell("the model" if subject.source.is_profile else window)]
     energy = subject.window(subject.main("energy", view=view), window)
     haar = subject.window(subject.main("enrichment", view=view, null="haar"), window)
     floor = null_share(energy, haar)

@@ -30,7 +30,11 @@ MEASURES = {
     "effective_rank": "effective rank",
 }
 WHENS = {"start": 0.0, "30 %": 0.3, "half": 0.5, "70 %": 0.7, "last": 1.0}
-TOKENS = {"all": "all tokens", "no-first": "without first positions"}
+TOKENS = {
+    "all": "all tokens",
+    "no-first": "without first positions",
+    "no-special": "without first positions and special tokens",
+}
 
 
 def profiles_section(context: Context) -> Section:

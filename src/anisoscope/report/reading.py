@@ -34,6 +34,11 @@ class Source:
     steps: int
 
     @property
+    def is_profile(self) -> bool:
+        """Whether the run is about one finished model: its step 0 is the untrained twin and its step 1 the model."""
+        return self.manifest.get("kind") == "profile"
+
+    @property
     def status(self) -> str:
         """running, finished or interrupted, as the manifest says; ``unknown`` where it does not."""
         return str(self.manifest.get("status") or "unknown")
@@ -143,7 +148,14 @@ class Context:
     @property
     def x_label(self) -> str:
         """What runs along the axis of training."""
-        return "fraction of training" if self.compare else "optimiser step"
+        if self.compare:
+            return "fraction of training"
+        return "tokens trained on" if self.sources[0].manifest.get("axis") == "tokens" else "optimiser step"
+
+    @property
+    def of_profiles(self) -> bool:
+        """Whether all runs are about one finished model each."""
+        return all(source.is_profile for source in self.sources)
 
     @property
     def seeded(self) -> int:

@@ -8,13 +8,14 @@ from anisoscope.report.ablations import ablations_section
 from anisoscope.report.claims import verdict_section
 from anisoscope.report.concepts import concepts_section
 from anisoscope.report.drift import drift_section
+from anisoscope.report.layer_profile import enrichment_section, layer_profile_section
 from anisoscope.report.numbers import numbers_section
 from anisoscope.report.phases import phases_section
 from anisoscope.report.profiles import profiles_section
 from anisoscope.report.provenance import provenance_section, status
 from anisoscope.report.reading import Context
 from anisoscope.report.training import emergence_section
-from anisoscope.report.tree import Report
+from anisoscope.report.tree import Report, Section
 from anisoscope.report.views import views_section
 from anisoscope.report.words import counted, listed
 
@@ -22,6 +23,8 @@ from anisoscope.report.words import counted, listed
 def view(context: Context, at_most: int | None = None) -> Report:
     """Everything a page says; ``at_most`` observations a curve, if it must be kept small."""
     context = replace(context, at_most=at_most)
+    if context.of_profiles:
+        return Report(_title(context), _subtitle(context), status(context), _of_profiles(context, at_most))
     sections = [
         verdict_section(context),
         numbers_section(context),
@@ -37,6 +40,19 @@ def view(context: Context, at_most: int | None = None) -> Report:
     return Report(_title(context), _subtitle(context), status(context), sections)
 
 
+def _of_profiles(context: Context, at_most: int | None) -> list[Section]:
+    """A finished model has no course of training: layers take its place."""
+    return [
+        verdict_section(context),
+        layer_profile_section(context),
+        enrichment_section(context),
+        numbers_section(context),
+        concepts_section(context),
+        ablations_section(context),
+        provenance_section(context, at_most),
+    ]
+
+
 def _title(context: Context) -> str:
     names = [source.label for source in context.sources]
     return names[0] if len(names) == 1 else f"Comparison of {listed(names)}"
@@ -49,6 +65,9 @@ def _subtitle(context: Context) -> str:
         models = listed([s.model if s.model and s.model != s.label else s.label for s in mine]) or "no model"
         seeds = counted(max((len(s.seeds) for s in mine), default=1), "seed")
         steps = len({row["step"] for row in source.rows if row["measure"] == "enrichment"})
+        if source.is_profile:
+            parts.append(f"{models}, a finished model beside its untrained twin; {source.status}")
+            continue
         said = (
             f"{models}; {seeds}, {counted(steps, 'observation')} over {counted(source.steps, 'step')}; {source.status}"
         )

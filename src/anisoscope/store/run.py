@@ -117,6 +117,25 @@ class Run:
         except SafetensorError as error:
             raise AnisoscopeError(f"{name}.safetensors in {self.path} is damaged: {error}") from error
 
+    def write_file(self, name: str, content: bytes) -> None:
+        """Put any other file into the run, whole or not at all."""
+        self._folder.write(name, content)
+
+    def read_file(self, name: str) -> bytes:
+        """Read one back."""
+        try:
+            return self._folder.read(name)
+        except FileNotFoundError as error:
+            raise AnisoscopeError(f"{self.path} has no file {name}; it was removed") from error
+
+    def has_file(self, name: str) -> bool:
+        """Whether there is such a file."""
+        return self._folder.exists(name)
+
+    def remove_file(self, name: str) -> None:
+        """Take a file away, if it is there."""
+        self._folder.remove(name)
+
     def _kept(self) -> str:
         return ", ".join(name.removesuffix(".safetensors") for name in self._folder.names(".safetensors")) or "none"
 

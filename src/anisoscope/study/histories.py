@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from anisoscope.errors import AnisoscopeError, BrokenRuleError, broken
+from anisoscope.models.catalogue import find
 from anisoscope.models.fingerprints import fingerprint
 from anisoscope.models.hub import parted, refs, snapshot
 from anisoscope.models.integrity import Checkpoint, Finding, inspect
@@ -46,50 +47,79 @@ def labels_of(name: str, asked: str) -> tuple[list[str], list[str]]:
     return in_order(given), []
 
 
-def checked(
-    sources: Sequence[str],
-    *,
-    revisions: str | None = None,
-    allow_pickle: bool = False,
-    begun: Callable[[str, int, int], None] | None = None,
-    progress: Callable[[int], None] | None = None,
-) -> History:
-    """Fingerprint every checkpoint and compare them: folders, or the revisions of one model on the hub.
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a checkpoint comes from: a folder or file, or a revision of a model on the hub."""
 
-    ``begun`` is told the label, its number and how many there are; ``progress`` the bytes read.
-    """
-    history: list[Checkpoint] = []
-    expected: list[str] = []
+    label: str
+    path: str | None = None
+    name: str | None = None
+
+    def here(self, *, allow_pickle: bool = False) -> Path:
+        """Its files on this disk, downloaded if need be."""
+        if self.path is not None:
+            return Path(self.path)
+        assert self.name is not None, "a checkpoint has a path or a name"
+        return snapshot(self.name, self.label, allow_pickle=allow_pickle)
+
+
+def origins_of(sources: Sequence[str], revisions: str | None = None) -> tuple[list[Origin], list[str]]:
+    """Checkpoints in the order of training, and labels that should be among them."""
+    revisions = revisions or _known(sources)
     if revisions is None:
         found = [(path.stem if path.is_file() else path.name, path) for path in folders(sources)]
         if len(found) < 2:
             raise broken("a history must have at least two checkpoints", len(found), "name more folders")
         names = [label for label, _ in found]
-        found = [(label if names.count(label) == 1 else str(path), path) for label, path in found]
-        where = {label: (lambda path=path: path) for label, path in found}
-    else:
-        if len(sources) != 1:
-            raise broken("--revisions goes with one model", len(sources), "name one model, or folders without it")
-        name, pinned = parted(sources[0])
-        if pinned is not None:
-            raise broken("with --revisions the model is named without one", sources[0], f"name {name}")
-        labels, expected = labels_of(name, revisions)
-        where = {label: (lambda label=label: snapshot(name, label, allow_pickle=allow_pickle)) for label in labels}
-    for number, (label, located) in enumerate(where.items()):
+        return [Origin(label if names.count(label) == 1 else str(path), str(path)) for label, path in found], []
+    if len(sources) != 1:
+        raise broken("--revisions goes with one model", len(sources), "name one model, or folders without it")
+    name, pinned = parted(sources[0])
+    if pinned is not None:
+        raise broken("with --revisions the model is named without one", sources[0], f"name {name}")
+    entry = find(name)
+    labels, expected = labels_of(name if entry is None else entry.source("step0"), revisions)
+    return [Origin(label, name=name if entry is None else entry.source(label)) for label in labels], expected
+
+
+def _known(sources: Sequence[str]) -> str | None:
+    """The revisions of a model of the literature that is named without any."""
+    entry = find(sources[0]) if len(sources) == 1 and not Path(sources[0]).exists() else None
+    if entry is None or not entry.revisions:
+        return None
+    return entry.revisions if isinstance(entry.revisions, str) else ",".join(entry.revisions)
+
+
+def checked(
+    origins: Sequence[Origin],
+    *,
+    expected: Sequence[str] = (),
+    allow_pickle: bool = False,
+    begun: Callable[[str, int, int], None] | None = None,
+    progress: Callable[[int], None] | None = None,
+    done: Callable[[Origin], None] = lambda origin: None,
+) -> History:
+    """Fingerprint every checkpoint and compare them.
+
+    ``begun`` is told the label, its number and how many there are; ``progress`` the bytes read; ``done`` the checkpoint
+    that was read.
+    """
+    history: list[Checkpoint] = []
+    for number, origin in enumerate(origins):
         if begun is not None:
-            begun(label, number, len(where))
-        history.append(_read(label, located, allow_pickle, progress))
+            begun(origin.label, number, len(origins))
+        history.append(_read(origin, allow_pickle, progress))
+        done(origin)
     if all(one.weights is None for one in history):
         raise AnisoscopeError(f"no checkpoint can be read: {history[0].problem}")
     return History(tuple(history), tuple(inspect(history, expected=expected)))
 
 
-def _read(
-    label: str, located: Callable[[], Path], allow_pickle: bool, progress: Callable[[int], None] | None
-) -> Checkpoint:
-    found = place(label)
+def _read(origin: Origin, allow_pickle: bool, progress: Callable[[int], None] | None) -> Checkpoint:
+    found = place(origin.label)
     at = None if found is None else found[1]
     try:
-        return Checkpoint(label, at, fingerprint(located(), allow_pickle=allow_pickle, progress=progress))
+        path = origin.here(allow_pickle=allow_pickle)
+        return Checkpoint(origin.label, at, fingerprint(path, allow_pickle=allow_pickle, progress=progress))
     except (AnisoscopeError, BrokenRuleError) as error:
-        return Checkpoint(label, at, None, str(error))
+        return Checkpoint(origin.label, at, None, str(error))

@@ -51,8 +51,8 @@ def pair(settings: PairSettings, display: Display, *, out: str | Path | None = N
         "steps": settings.steps,
         "seeds": list(settings.every_seed),
         "corpus": data.about,
-        "versions": _versions(),
-        "machine": _machine(),
+        "versions": versions(),
+        "machine": machine(),
         "hashes": {"corpus": data.fingerprint},
         "done": [],
         "seconds": 0.0,
@@ -154,7 +154,8 @@ def _entropy_row(settings: PairSettings, data: Tokenised) -> dict[str, Any]:
     return row(step=0, cloud=None, measure="unigram_entropy", value=value, note=settings.corpus)
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """What the run was made with."""
     found = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
@@ -164,7 +165,8 @@ def _versions() -> dict[str, str]:
     return found
 
 
-def _machine() -> dict[str, Any]:
+def machine() -> dict[str, Any]:
+    """Where the run was made."""
     import torch
 
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor() or platform.machine()

@@ -76,6 +76,7 @@ class PairSettings(BaseModel):
     probe: int = Field(5120, ge=0)
     evaluations: int = Field(8, ge=1)
     checkpoints: int = Field(4, ge=0)
+    history: bool = False
 
     @model_validator(mode="after")
     def _fits(self) -> PairSettings:

@@ -74,6 +74,11 @@ class Job:
         return self.folder / "checkpoints" / self.name
 
     @property
+    def history(self) -> Path:
+        """Where its weights at every observation are, if they are kept."""
+        return self.folder / "history" / self.name
+
+    @property
     def weights(self) -> Path:
         """Where its weights are when it is done."""
         return self.folder / "models" / self.name
@@ -249,6 +254,12 @@ class _Journal(TrainerCallback):
         steps = job.settings.steps
         self._every = max(1, steps // 50)
         self._evaluated = max(1, steps // job.settings.evaluations)
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
+        """Keep the weights that an observation is of, named as Trainer names checkpoints."""
+        step, due = state.global_step, self._job.settings.observed
+        if self._job.settings.history and (step % due == 0 if isinstance(due, int) else step in due):
+            model.save_pretrained(self._job.history / f"checkpoint-{step}")
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Write the loss of every few steps."""

@@ -1,0 +1,70 @@
+"""What `profile` and `checkpoints` have in common: flags as settings, the display, the report at the end."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+if TYPE_CHECKING:
+    from anisoscope.store.run import Run
+    from anisoscope.study.examination import Examination
+    from anisoscope.study.overseeing import JobBoard, JobLines
+    from anisoscope.study.sizing import Size
+
+_LISTS = ("proxies", "views", "ranks")
+
+
+def settings_from(given: dict[str, Any]) -> Examination:
+    """Settings from the flags that were given."""
+    for name in _LISTS:
+        if given.get(name) is not None:
+            given[name] = tuple(part.strip() for part in given[name].split(",") if part.strip())
+    from anisoscope.study.examination import examination_of
+
+    return examination_of(given)
+
+
+@contextlib.contextmanager
+def display() -> Iterator[JobBoard | JobLines]:
+    """A live board in a terminal, lines elsewhere."""
+    from anisoscope.study.overseeing import JobBoard, JobLines
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        yield JobLines(console)
+        return
+    board = JobBoard(console)
+    with board.shown():
+        yield board
+
+
+def shown_size(size: Size) -> str:
+    """Memory and time in a line."""
+    from anisoscope.study.sizing import in_words
+
+    minutes, seconds = divmod(round(size.seconds), 60)
+    return (
+        f"memory: {in_words(size.weights)} for the model and up to {in_words(size.beyond)} beyond it; "
+        f"time: about {minutes}:{seconds:02d} of passes, and judging on top (estimates)"
+    )
+
+
+def finish(run: Run, *, report: bool, again: str) -> None:
+    """Say where everything is, and write the page."""
+    console = Console(soft_wrap=True, highlight=False)
+    if not run.finished:
+        console.print(f"stopped. {again}", markup=False)
+    failed = run.manifest.get("failed") or {}
+    for name, why in failed.items():
+        console.print(f"failed: {name}: {why}", markup=False, style="red")
+    if report and "://" not in run.path:
+        from anisoscope.report.make import make_report, write_whole
+
+        page = Path(run.path) / "report.html"
+        write_whole(page, make_report([run.path]).encode())
+        console.print(f"report: {page}", markup=False)
+    console.print(f"rows: anisoscope rows {run.path}", markup=False)

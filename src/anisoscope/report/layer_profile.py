@@ -1,0 +1,233 @@
+"""One finished model by layer: isotropy and dimension with and without the tokens that decide them, and enrichment."""
+
+from __future__ import annotations
+
+from anisoscope.report.findings import VIEWS
+from anisoscope.report.numbers import ORDER
+from anisoscope.report.profiles import TOKENS
+from anisoscope.report.reading import Context, Row, Subject
+from anisoscope.report.summary import curve
+from anisoscope.report.training import ENRICHMENT, NULL_AT_ONE, chosen, fit_words, usual_fit
+from anisoscope.report.tree import (
+    Axis,
+    Block,
+    Cell,
+    Control,
+    Figure,
+    Point,
+    Reference,
+    Section,
+    Series,
+    Table,
+    Text,
+    Tone,
+    values_of,
+)
+from anisoscope.report.words import interval, listed, number
+
+MEASURES = {
+    ("two_nn", None): "TwoNN dimension",
+    ("levina_bickel", "k=20"): "Levina-Bickel dimension",
+    ("top_share", None): "top share",
+    ("top_share", "power=1, centred"): "top share, p = 1",
+    ("top_share", "power=2, uncentred"): "top share, uncentred",
+    ("top_share", "power=1, uncentred"): "top share, p = 1, uncentred",
+    ("average_cosine", None): "average cosine",
+    ("isoscore_star", None): "IsoScore*",
+    ("isoscore", None): "IsoScore",
+    ("isoscore", "corrected"): "IsoScore, corrected",
+    ("participation_ratio", None): "participation ratio",
+    ("effective_rank", None): "effective rank",
+    ("effective_rank", "power=2"): "effective rank, p = 2",
+    ("partition_ratio", None): "partition ratio",
+    ("local_isotropy", "clusters=16"): "local isotropy",
+}
+RULE = (
+    "The rule: the peak is the layer with the largest mean over batches; its prominence is the peak minus the higher "
+    "end, taken within each batch, with a 95 % interval (Student's t) over batches. A bell has its peak at an inner "
+    "layer, the interval above 0 and a prominence of at least 5 % of the peak; a valley is the same upside down; else "
+    "the profile is rising or falling if its ends differ as clearly, else flat. For the dimension, layers that rest on "
+    "less than half as many distinct vectors as others are left out."
+)
+SINK = (
+    "The first position is an attention sink in many decoders: it carries activations many times larger than all "
+    "others, so a single token a sequence decides measures of variance"
+)
+TWIN, TRAINED = 0, 1
+
+
+def layer_profile_section(context: Context) -> Section:
+    """The profile in words, drawn, and its shapes in a table."""
+    series = [s for subject in context.subjects for s in _profiles(subject)]
+    if not series:
+        return Section("profile", "Layer profile", [Text("The run has no measures by layer yet.")])
+    blocks: list[Block] = [text for subject in context.subjects for text in said(subject)]
+    blocks.append(_figure(series))
+    table = _shapes(context)
+    if table is not None:
+        blocks += [table, Text(RULE, small=True)]
+    return Section("profile", "Layer profile", blocks)
+
+
+def enrichment_section(context: Context) -> Section:
+    """Enrichment of every layer over every null."""
+    series = [s for subject in context.subjects for s in _enrichments(subject)]
+    if not series:
+        return Section("enrichment", "Gradients by layer", [Text("No gradients were judged in this run.")])
+    views, fits = values_of(series, "view"), values_of(series, "proxy")
+    nulls = [null for null in ORDER if null in values_of(series, "null")]
+    controls = [
+        Control("view", "View", views, chosen(views, "representation")),
+        Control("proxy", "Proxy", fits, chosen(fits, usual_fit(context.subjects[0]))),
+    ]
+    models = values_of(series, "model")
+    figure = Figure(
+        "enrichment-layers",
+        "Enrichment by layer, over every null",
+        "Odds ratio of the gradient's energy share inside the proxy over that of each null; 1 (dashed) is the null. "
+        "The proxy is fitted on one fold of sequences and judged on the other. Bands and bars are 95 % intervals over "
+        "sequences (types in the embedding view). `init` is the untrained twin of the same configuration, on the same "
+        "text.",
+        f"Enrichment by layer over {', '.join(nulls)} for {listed(models)}.",
+        Axis("layer (0: what enters the first block)", fixed=True),
+        Axis(ENRICHMENT, log=True),
+        series,
+        colour="null",
+        panel="model",
+        choose=[c for c in controls if len(c.values) > 1],
+        toggle=[Control("null", "Nulls", nulls), Control("model", "Models", models)],
+        references=[NULL_AT_ONE],
+    )
+    return Section("enrichment", "Gradients by layer", [figure])
+
+
+def _profiles(subject: Subject) -> list[Series]:
+    found = []
+    for (measure, variant), words in MEASURES.items():
+        rows = [row for row in subject.by_measure.get(measure, []) if _of_profile(row, variant)]
+        for cloud, tokens in TOKENS.items():
+            tags = {"model": subject.label, "measure": words, "tokens": tokens}
+            for step, null in ((TRAINED, False), (TWIN, True)):
+                line = _by_layer([row for row in rows if row["cloud"] == cloud and row["step"] == step])
+                if line:
+                    label = f"{subject.label}, {tokens}" + (", untrained twin" if null else "")
+                    found.append(Series(label, tags, line, null=null))
+    return found
+
+
+def _of_profile(row: Row, variant: str | None) -> bool:
+    return row["points"] == "activations" and row["variant"] == variant
+
+
+def _by_layer(rows: list[Row]) -> list[Point]:
+    return curve(rows, lambda row: row["layer"])
+
+
+def _enrichments(subject: Subject) -> list[Series]:
+    groups: dict[tuple[str, str, str], list[Row]] = {}
+    for row in subject.by_measure.get("enrichment", []):
+        fit = fit_words(row)
+        usual = row["step"] == TRAINED and row["points"] == "gradients" and row["layer"] is not None
+        if fit is not None and usual and row["view"] in VIEWS and row["null"] in ORDER and row["rank"] == subject.rank:
+            groups.setdefault((row["view"], fit, row["null"]), []).append(row)
+    found = []
+    for view, fit, null in sorted(groups, key=lambda key: (VIEWS.index(key[0]), key[1], ORDER.index(key[2]))):
+        if null == "normal":  # equals the odds ratio over `haar` by definition
+            continue
+        line = curve(groups[view, fit, null], lambda row: row["layer"], ratio=True)
+        if line:
+            tags = {"model": subject.label, "view": view, "proxy": fit, "null": null}
+            found.append(Series(f"{subject.label}, over {null}", tags, line))
+    return found
+
+
+def _figure(series: list[Series]) -> Figure:
+    measures, models = values_of(series, "measure"), values_of(series, "model")
+    return Figure(
+        "layer-profile",
+        "Every layer, with and without first positions and special tokens",
+        "TwoNN: slope of −log(1 − F) on log(r₂/r₁), duplicates taken out; biased downwards at finite n, alike at equal "
+        "n. Top share: σ₁^p/Σσᵢ^p, centred and p = 2 unless said. Average cosine: over all pairs, not centred. "
+        "IsoScore*: 1 is a ball, 0 a line. Every selection of tokens has the same number of vectors. Points are means "
+        "over batches, bands and bars their 95 % intervals (Student's t). Dashed: the untrained twin of the same "
+        "configuration, one batch.",
+        f"Layer profiles of {listed(measures)} for {listed(models)}, by selection of tokens.",
+        Axis("layer (0: what enters the first block)", fixed=True),
+        Axis("value", by={"key": "measure"}),
+        series,
+        colour="tokens",
+        panel="model",
+        choose=[Control("measure", "Measure", measures, chosen(measures, "TwoNN dimension"))],
+        toggle=[Control("tokens", "Tokens", values_of(series, "tokens")), Control("model", "Models", models)],
+        references=[
+            Reference(0.0, "isotropic: 0", {"measure": "average cosine"}),
+            Reference(1.0, "isotropic: 1", {"measure": "IsoScore*"}),
+        ],
+    )
+
+
+def _shape_rows(subject: Subject) -> dict[tuple[str, str], tuple[Row, Row]]:
+    """Prominence and peak by measure and selection of tokens."""
+    peaks = {(r["variant"], r["cloud"]): r for r in subject.by_measure.get("peak_layer", []) if r["step"] == TRAINED}
+    return {
+        key: (row, peaks[key])
+        for row in subject.by_measure.get("prominence", [])
+        if row["step"] == TRAINED and (key := (row["variant"], row["cloud"])) in peaks
+    }
+
+
+def _shapes(context: Context) -> Table | None:
+    rows = []
+    for subject in context.subjects:
+        for (measure, cloud), (row, peak) in _shape_rows(subject).items():
+            tone: Tone | None = "yes" if row["note"] == "bell" else None
+            turned = row["note"] in ("bell", "valley")
+            layers = f"{number(peak['low'])} to {number(peak['high'])} over batches"
+            rows.append(
+                [
+                    Cell(MEASURES.get((measure, None), measure)),
+                    Cell(subject.label),
+                    Cell(TOKENS.get(cloud, cloud)),
+                    Cell(row["note"] or "–", tone=tone),
+                    Cell(number(peak["value"]), layers),
+                    Cell(interval(row["value"], row["low"], row["high"]) if turned else "–"),
+                ]
+            )
+    caption = "Where each profile peaks (a valley: where it is lowest) and by how much; intervals are over batches."
+    columns = ["measure", "model", "tokens", "shape", "peak layer", "prominence"]
+    return Table("shapes", "The shape of the profile, measured", caption, columns, rows, heads=3) if rows else None
+
+
+def said(subject: Subject) -> list[Text]:
+    """What the first position does to the two celebrated profiles."""
+    shapes, found = _shape_rows(subject), []
+    for measure in ("two_nn", "top_share"):
+        whole, later = shapes.get((measure, "all")), shapes.get((measure, "no-first"))
+        if whole is None or later is None:
+            continue
+        words = MEASURES[measure, None]
+        with_first, without = whole[0]["note"], later[0]["note"]
+        ratio = _ratio(subject, measure)
+        if with_first == without:
+            text = f"the profile of the {words} is {_a(with_first)} with first positions and without them."
+            text += f" Leaving them out changes a layer by a factor of up to {number(ratio)}." if ratio else ""
+            found.append(Text(text, f"{subject.label}:", "plain"))
+            continue
+        text = f"the profile of the {words} is {_a(with_first)} with first positions and {_a(without)} without them. "
+        text += f"{SINK}: what differs between the two curves is that token, not the geometry of the others."
+        found.append(Text(text, f"{subject.label}:", "open"))
+    return found
+
+
+def _ratio(subject: Subject, measure: str) -> float | None:
+    """By how much a layer changes at most when first positions go."""
+    rows = [r for r in subject.by_measure.get(measure, []) if _of_profile(r, None) and r["step"] == TRAINED]
+    whole, later = (
+        {row["layer"]: row["value"] for row in rows if row["cloud"] == cloud} for cloud in ("all", "no-first")
+    )
+    ratios = [max(whole[k] / later[k], later[k] / whole[k]) for k in whole if k in later and whole[k] and later[k]]
+    return max(ratios, default=None)
+
+
+def _a(word: str) -> str:
+    return f"a {word}" if word in ("bell", "valley") else word

@@ -1,0 +1,209 @@
+"""One checkpoint of a history as a job: load, pass the text, judge, write. Jobs share nothing but the run's folder.
+
+What a job needs of others lies there as statistics, never as conclusions: those of the beginning (``initial``), which
+the null `init` compares with, and those of the early checkpoints together (``early``), which anchored proxies are
+fitted on. So a job gives the same rows wherever and whenever it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from anisoscope.errors import AnisoscopeError
+from anisoscope.models.cards import Card, describe
+from anisoscope.models.located import locate
+from anisoscope.observe.choosing import choose
+from anisoscope.observe.judge import Brief, Judge, Judgement
+from anisoscope.observe.looking import Seen, look, shares_of
+from anisoscope.observe.memory import Memory
+from anisoscope.observe.rows import Row
+from anisoscope.observe.statistics import Between, Name, Statistics
+from anisoscope.stats.reservoir import Reservoir
+from anisoscope.store.run import Run, open_run
+from anisoscope.study.examination import RESERVOIR, Examination, Reading, loaded, twin
+from anisoscope.study.histories import Origin
+from anisoscope.study.pool import report
+
+Wave = Literal["initial", "early", "late"]
+_TABLE = Name("embedding", 0, "weight", 0, "sum")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A checkpoint (or, without an origin, the untrained twin) under one seed; in ``shards`` parts of the text."""
+
+    run: str
+    seed: int
+    step: int
+    wave: Wave
+    origin: Origin | None
+    like: Origin  # whose configuration a twin has
+    name: str  # the model as rows call it
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    anchor: int | None = None
+    shards: int = 1
+    probe: int = 0
+
+    @property
+    def label(self) -> str:
+        """The checkpoint's name, as a plain word."""
+        label = "twin" if self.origin is None else self.origin.label
+        return "".join(c if c.isalnum() or c in "-_." else "-" for c in label)
+
+    @property
+    def writer(self) -> str:
+        """Who writes its rows."""
+        return f"{self.label}-{self.seed}"
+
+    @property
+    def examination(self) -> Examination:
+        """The settings under its seed."""
+        return Examination(**{**self.settings, "seed": self.seed})
+
+    def shard_file(self, shard: int) -> str:
+        """Where a part of it waits to be judged."""
+        return f"seen-{self.writer}-{shard}.work"
+
+
+def initial_file(seed: int) -> str:
+    """Statistics of the beginning."""
+    return f"initial-{seed}.work"
+
+
+def early_file(seed: int, label: str | None = None) -> str:
+    """What anchored proxies are fitted on: of one checkpoint, or of all."""
+    return f"early-{seed}{'' if label is None else '-' + label}.work"
+
+
+def subspaces(job: Job, timing: str) -> str:
+    """The name under which a job's proxies are kept."""
+    return f"subspaces-{job.writer}-{timing}"
+
+
+def examine(job: Job) -> int:
+    """Everything, in one go; returns how many rows there are."""
+    run = open_run(job.run)
+    reading = Reading.kept(run, job.seed)
+    return _judged(job, run, reading, _seen(job, reading, range(1), share=0.7))
+
+
+def gather(job: Job, shard: int) -> None:
+    """Pass one part of the text and leave what was seen in the run's folder."""
+    run = open_run(job.run)
+    found = _seen(job, Reading.kept(run, job.seed), range(shard, shard + 1), share=1.0)
+    run.write_file(job.shard_file(shard), _packed(found, job.step))
+
+
+def conclude(job: Job) -> int:
+    """Judge what all parts left, and take it away."""
+    run = open_run(job.run)
+    parts = [_unpacked(run.read_file(job.shard_file(shard))) for shard in range(job.shards)]
+    whole = parts[0]
+    for part in parts[1:]:
+        whole = whole.plus(part)
+    rows = _judged(job, run, Reading.kept(run, job.seed), whole)
+    for shard in range(job.shards):
+        run.remove_file(job.shard_file(shard))
+    return rows
+
+
+def _seen(job: Job, reading: Reading, shards: range, *, share: float) -> Seen:
+    settings = job.examination
+    report(0.0, "loading")
+    like = job.like if job.origin is None else job.origin
+    card = card_of(like.here(allow_pickle=settings.allow_pickle), settings)
+    model = twin(card, settings) if job.origin is None else loaded(card, settings)
+    chunks = reading.chunks(settings)
+    shares = shares_of(chunks)
+    mine = [k for k in range(len(chunks)) if k % job.shards in shards]
+    return look(
+        model,
+        choose(model, None, settings.views),
+        [chunks[k] for k in mine],
+        step=job.step,
+        shares=[shares[k] for k in mine],
+        rows=RESERVOIR,
+        seed=reading.seed,
+        targets=settings.targets,
+        probe=reading.probe(job.probe) if 0 in shards else None,
+        progress=lambda done: report(share * done, "forward and backward"),
+    )
+
+
+def card_of(path: Path, settings: Examination) -> Card:
+    """The card of a checkpoint on this disk."""
+    located = locate(str(path), allow_pickle=settings.allow_pickle)
+    return describe(located, objective=settings.objective, trust_remote_code=settings.trust_remote_code)
+
+
+def _judged(job: Job, run: Run, reading: Reading, seen: Seen) -> int:
+    report(0.7, "judging")
+    begins = job.wave == "initial"
+    judge = Judge(Brief(job.examination.request(), job.anchor, resumable=begins, keep=job.origin is not None))
+    if not begins:
+        judge.remember(_remembered(job, run))
+    observed = seen.observed(job.step, rows=RESERVOIR, seed=reading.seed)
+    found = judge.judged(observed.copied(torch.Tensor.cpu))
+    memory = judge.memory(job.step, Between())
+    pool = Memory(job.step, 0, occasions={"early": memory.occasions.get("early", {})})
+    if begins:
+        kept = Memory(job.step, 0, steps={"initial": job.step}, occasions={"initial": memory.occasions["initial"]})
+        run.write_file(initial_file(job.seed), kept.to_bytes())
+    if job.wave != "late" and job.origin is not None:
+        run.write_file(early_file(job.seed, job.label), pool.to_bytes())
+    if job.origin is None:  # the twin is a null, not a checkpoint: it has no rows
+        return 0
+    _write(job, run, reading, found)
+    return len(found.rows)
+
+
+def _remembered(job: Job, run: Run) -> Memory:
+    start = Memory.from_bytes(run.read_file(initial_file(job.seed)), initial_file(job.seed))
+    occasions, frozen = dict(start.occasions), False
+    if job.wave == "late" and run.has_file(early_file(job.seed)):
+        early = Memory.from_bytes(run.read_file(early_file(job.seed)), early_file(job.seed)).occasions["early"]
+        occasions, frozen = occasions | {"early": early}, bool(early)
+    return Memory(job.step, 0, frozen=frozen, steps=start.steps, occasions=occasions)
+
+
+def _write(job: Job, run: Run, reading: Reading, found: Judgement) -> None:
+    sites = run.manifest.get("sites", {})
+    common = {"model": job.name, "role": reading.role, "seed": job.seed, "tokens": None}
+    rows: list[Row] = []
+    for row in found.rows:
+        site = sites.get(row["view"] or "", {}).get(str(row["layer"]))
+        note = reading.data.tokeniser.text(int(row["note"])) if row["measure"] == "concept" else row["note"]
+        rows.append(row | common | {"site": site, "note": note})
+    for timing, bases in found.bases.items():
+        run.write_tensors(subspaces(job, timing), bases, step=str(job.step))
+    run.write(job.writer, rows)  # last: rows that are there say that the job is done
+
+
+def _packed(seen: Seen, step: int) -> bytes:
+    occasions: dict[str, Statistics] = {"seen": seen.statistics, **seen.others}
+    occasions["probe"] = {Name("probe", layer, "activations", 0, "kept"): kept for layer, kept in seen.probe.items()}
+    reasons = {null: torch.frombuffer(bytearray(why.encode()), dtype=torch.uint8) for null, why in seen.missing.items()}
+    occasions["missing"] = {Name("missing", 0, null, 0, "sum"): letters for null, letters in reasons.items()}
+    if seen.table is not None:
+        occasions["table"] = {_TABLE: seen.table}
+    return Memory(step, 0, occasions=occasions).to_bytes()
+
+
+def _unpacked(content: bytes) -> Seen:
+    occasions = Memory.from_bytes(content, "a part of a checkpoint").occasions
+    table = occasions.get("table", {}).get(_TABLE)
+    if "seen" not in occasions:
+        raise AnisoscopeError("a part of a checkpoint holds no statistics")
+    missing = occasions.get("missing", {}).items()
+    return Seen(
+        occasions["seen"],
+        {null: found for null, found in occasions.items() if null.startswith("targets")},
+        {name.points: bytes(text.tolist()).decode() for name, text in missing if isinstance(text, torch.Tensor)},
+        {name.layer: kept for name, kept in occasions.get("probe", {}).items() if isinstance(kept, Reservoir)},
+        table if isinstance(table, torch.Tensor) else None,
+    )

@@ -1,0 +1,468 @@
+"""A training history studied after the fact: every checkpoint reads one text and is judged as an observation.
+
+Three waves of jobs: the beginning, which the null `init` compares with; the early checkpoints, whose activations the
+anchored proxies are fitted on; the late ones, judged by those too. Within a wave jobs know nothing of one another, so
+they may run anywhere and in any order.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from anisoscope.errors import AnisoscopeError, broken
+from anisoscope.geometry.subspace import Subspace, principal_angles
+from anisoscope.models.cards import Card, maker_of, own_random
+from anisoscope.models.hub import forget, is_here
+from anisoscope.models.revisions import counts_tokens, place
+from anisoscope.observe.choosing import choose
+from anisoscope.observe.memory import Memory
+from anisoscope.observe.rows import Row, row, skipped_row
+from anisoscope.observe.statistics import Statistics, merged
+from anisoscope.store.run import Run, create_run, open_run
+from anisoscope.study.checkpoint_jobs import (
+    Job,
+    card_of,
+    conclude,
+    early_file,
+    examine,
+    gather,
+    initial_file,
+    subspaces,
+)
+from anisoscope.study.examination import Examination, Reading, read_text, require_fitting
+from anisoscope.study.histories import History, Origin, checked, origins_of
+from anisoscope.study.pair import machine, versions
+from anisoscope.study.pool import Means, Outcome, Overseer, Task
+from anisoscope.study.pool import run as run_all
+from anisoscope.study.profile import about
+from anisoscope.study.sizing import Size, rate_of, size_of
+
+EARLY = 0.3
+KIND = "checkpoints"
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A checkpoint that curves go through."""
+
+    origin: Origin
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How a history is studied; ``steps`` is the length of training if it went on after the last checkpoint."""
+
+    revisions: str | None = None
+    seeds: int = 1
+    shards: int = 1
+    probe: int = 5120
+    steps: int | None = None
+    keep: int | None = None
+    untrusted: bool = False  # draw through checkpoints that the integrity check would leave out
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Course:
+    """A history brought into order: what was found of it, and what is studied."""
+
+    history: History
+    points: tuple[Point, ...]
+    left_out: dict[str, str]
+    tokens: bool  # whether labels count tokens
+    card: Card
+
+
+def studied(
+    sources: Sequence[str],
+    settings: Examination,
+    plan: Plan,
+    means: Means,
+    overseer: Overseer,
+    *,
+    out: str | Path | None = None,
+) -> Run:
+    """Study a history into a new run, by default ``runs/<date-time>-checkpoints``."""
+    course = charted(sources, settings, plan, overseer)
+    folder = out if out is not None else Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-checkpoints"
+    readings = [_reading(course.card, settings, plan, seed) for seed in _seeds(settings, plan)]
+    run = create_run(
+        folder,
+        config=settings.model_dump(mode="json"),
+        kind=KIND,
+        steps=plan.steps or course.points[-1].step,
+        seeds=list(_seeds(settings, plan)),
+        axis="tokens" if course.tokens else "steps",
+        model=about(course.card) | {"name": _name(course)},
+        role=readings[0].role,
+        plan=asdict(plan) | {"points": [[asdict(p.origin), p.step] for p in course.points]},
+        sites=_sites(course.card, settings),
+        integrity=_integrity(course),
+        corpus=readings[0].data.about,
+        versions=versions(),
+        machine=machine(),
+        hashes=_hashes(course, readings),
+        notes=list(course.card.notes),
+        done=[],
+        failed={},
+        seconds=0.0,
+    )
+    for seed, reading in zip(_seeds(settings, plan), readings, strict=True):
+        reading.keep(run, seed)
+    return _go_on(run, settings, plan, course.points, means, overseer)
+
+
+def resumed(path: str | Path, means: Means, overseer: Overseer) -> Run:
+    """Go on with a study that was stopped or killed; jobs that failed are tried again."""
+    run = open_run(path, write=True)
+    try:
+        if run.manifest.get("kind") != KIND:
+            raise AnisoscopeError(f"{path} is a run of kind {run.manifest.get('kind')!r}, and no study of checkpoints")
+        given = dict(run.manifest["plan"])
+        points = tuple(Point(Origin(**origin), step) for origin, step in given.pop("points"))
+        if run.finished and not run.manifest.get("failed"):
+            run.close()
+            return run
+        settings = Examination(**run.manifest["config"])
+    except BaseException:
+        run.close()
+        raise
+    return _go_on(run, settings, Plan(**given), points, means, overseer)
+
+
+def charted(sources: Sequence[str], settings: Examination, plan: Plan, overseer: Overseer) -> Course:
+    """Hash every checkpoint, leave out what cannot be trusted, and find the step of the others."""
+    origins, expected = origins_of(sources, plan.revisions)
+    keeping = Keeping(origins, plan.keep, settings.allow_pickle)
+    overseer.started("integrity")
+
+    def begun(label: str, number: int, total: int) -> None:
+        overseer.progressed("integrity", number / total, f"hashing {label}")
+
+    began = time.monotonic()
+    history = checked(origins, expected=expected, allow_pickle=settings.allow_pickle, begun=begun, done=keeping.used)
+    overseer.ended(Outcome(Task("integrity", checked), seconds=time.monotonic() - began))
+    by_label = {origin.label: origin for origin in origins}
+    findings = {f.label: f.text for f in history.findings if f.excluded}
+    trusted = history.checkpoints if plan.untrusted else history.trusted
+    there = [one for one in trusted if one.weights is not None]
+    tokens = sum(counts_tokens(one.label) for one in there) * 2 > len(there)
+    points, left_out = _placed([by_label[one.label] for one in there], tokens)
+    if not plan.untrusted:
+        left_out = findings | left_out
+    if len(points) < 2:
+        why = "; ".join(left_out.values()) or "the labels tell no step"
+        raise AnisoscopeError(f"fewer than two checkpoints are left to study: {why}")
+    card = card_of(points[-1].origin.here(allow_pickle=settings.allow_pickle), settings)
+    require_fitting(card, settings)
+    if plan.revisions is None and plan.steps is not None and plan.steps < points[-1].step:
+        raise broken("--steps must not be before the last checkpoint", plan.steps, f"it is at {points[-1].step}")
+    return Course(history, tuple(points), left_out, tokens, card)
+
+
+def estimated(course: Course, settings: Examination, plan: Plan) -> Size:
+    """Memory and time of one job, before it starts."""
+    size = size_of(course.card, settings, profiled=False, sequences=0, rate=rate_of(settings))
+    return replace(size, seconds=size.seconds / plan.shards)
+
+
+def jobs_of(run_path: str, name: str, settings: Examination, plan: Plan, points: Sequence[Point]) -> list[Job]:
+    """All jobs in the order of their waves; without a step 0 the beginning is the untrained twin."""
+    total = plan.steps or points[-1].step
+    anchor = int(EARLY * total)
+    given = settings.model_dump(mode="json")
+    found: list[Job] = []
+    for seed in _seeds(settings, plan):
+        common = {"run": run_path, "seed": seed, "like": points[-1].origin, "name": name, "settings": given}
+        common |= {"shards": plan.shards}
+        if points[0].step != 0:
+            found.append(Job(**common, step=0, wave="initial", origin=None))
+        for point in points:
+            wave = "initial" if point.step == 0 else "early" if point.step <= anchor else "late"
+            found.append(
+                Job(**common, step=point.step, wave=wave, origin=point.origin, anchor=anchor, probe=plan.probe)
+            )
+    return found
+
+
+def _go_on(
+    run: Run, settings: Examination, plan: Plan, points: Sequence[Point], means: Means, overseer: Overseer
+) -> Run:
+    """Run what is not done yet; the run is closed whatever happens."""
+    status, began, before = "interrupted", time.monotonic(), float(run.manifest.get("seconds", 0.0))
+    jobs = jobs_of(run.path, str(run.manifest["model"]["name"]), settings, plan, points)
+    keeping = Keeping([point.origin for point in points], plan.keep, settings.allow_pickle)
+    try:
+        run.update(status="running", failed={})
+        waves = _Waves(run, jobs, means, overseer, keeping)
+        overseer.begun(waves.names())
+        waves.take("initial")
+        for seed in _seeds(settings, plan):
+            if f"{_start(jobs, seed).writer}" not in run.manifest["done"]:
+                why = run.manifest["failed"].get(_start(jobs, seed).writer, "it was not begun")
+                raise AnisoscopeError(f"the beginning cannot be judged, and all else is compared with it: {why}")
+        waves.take("early")
+        for seed in _seeds(settings, plan):
+            _pool_early(run, [job for job in jobs if job.seed == seed])
+        waves.take("late")
+        if not waves.stopped:
+            for seed in _seeds(settings, plan):
+                _write_drift(run, [job for job in jobs if job.seed == seed and job.origin is not None])
+            if not run.manifest["failed"]:
+                _clear(run, jobs)
+            status = "finished"
+    finally:
+        run.update(seconds=round(before + time.monotonic() - began, 1))
+        run.close(status)
+    return run
+
+
+class _Waves:
+    """Jobs as tasks of the pool, and what is written down of each that ends."""
+
+    def __init__(self, run: Run, jobs: Sequence[Job], means: Means, overseer: Overseer, keeping: Keeping) -> None:
+        self._run, self._jobs, self._means, self._keeping = run, jobs, means, keeping
+        self._overseer = _Noting(overseer, self._ended)
+        self._by_task: dict[str, tuple[Job, bool]] = {}
+        self.stopped = False
+
+    def names(self) -> list[str]:
+        """Of every task that is left."""
+        left = [job for job in self._jobs if job.writer not in self._run.manifest["done"]]
+        return [task.name for job in left for tasks in _tasks(job) for task in tasks]
+
+    def take(self, wave: str) -> None:
+        """Run the jobs of a wave that are not done."""
+        done = self._run.manifest["done"]
+        left = [job for job in self._jobs if job.wave == wave and job.writer not in done]
+        if not left:
+            return
+        rounds = [_tasks(job) for job in left]
+        for number in range(len(rounds[0])):
+            tasks = []
+            for job, of_job in zip(left, rounds, strict=True):
+                if job.writer in self._run.manifest["failed"]:
+                    continue
+                last = number == len(of_job) - 1
+                self._by_task |= {task.name: (job, last) for task in of_job[number]}
+                tasks += of_job[number]
+            run_all(tasks, self._means, self._overseer)
+
+    def _ended(self, outcome: Outcome) -> None:
+        job, last = self._by_task[outcome.task.name]
+        if outcome.error is not None:
+            self._run.update(failed=self._run.manifest["failed"] | {job.writer: outcome.error})
+            if job.origin is not None:
+                about = {"model": job.name, "seed": job.seed, "role": self._run.manifest["role"]}
+                self._run.write(f"{job.writer}-skipped", [skipped_row(job.step, outcome.error) | about])
+        elif last:
+            self._run.remove_file(f"rows-{job.writer}-skipped-{job.step:09d}.parquet")
+            self._run.update(done=[*self._run.manifest["done"], job.writer])
+            if job.origin is not None:
+                self._keeping.used(job.origin)
+
+
+class _Noting:
+    """An overseer that also writes down what ended; the total was told before the first wave."""
+
+    def __init__(self, overseer: Overseer, ended: Any) -> None:
+        self._overseer, self._note = overseer, ended
+
+    def begun(self, names: Sequence[str]) -> None:
+        """Known already."""
+
+    def started(self, name: str) -> None:
+        """Pass on."""
+        self._overseer.started(name)
+
+    def progressed(self, name: str, share: float, text: str) -> None:
+        """Pass on."""
+        self._overseer.progressed(name, share, text)
+
+    def failed_once(self, name: str, why: str) -> None:
+        """Pass on."""
+        self._overseer.failed_once(name, why)
+
+    def ended(self, outcome: Outcome) -> None:
+        """Write down, and pass on."""
+        self._note(outcome)
+        self._overseer.ended(outcome)
+
+
+class Keeping:
+    """Lets go of downloaded revisions beyond so many; what was on the disk before is never touched."""
+
+    def __init__(self, origins: Sequence[Origin], keep: int | None, allow_pickle: bool) -> None:
+        self._keep, self._held = keep, list[Origin]()
+        hub = [one for one in origins if one.name is not None] if keep is not None else []
+        self._ours = {
+            one for one in hub if one.name is not None and not is_here(one.name, one.label, allow_pickle=allow_pickle)
+        }
+
+    def used(self, origin: Origin) -> None:
+        """A revision was read; the oldest ones go."""
+        if self._keep is None or origin not in self._ours:
+            return
+        self._held = [one for one in self._held if one != origin] + [origin]
+        while len(self._held) > self._keep:
+            gone = self._held.pop(0)
+            assert gone.name is not None, "only revisions of the hub are ours"
+            forget(gone.name, gone.label)
+
+
+def _tasks(job: Job) -> list[list[Task]]:
+    """The rounds of a job: all at once, or parts of the text and then the judgement."""
+    if job.shards == 1:
+        return [[Task(job.writer, examine, (job,))]]
+    parts = [Task(f"{job.writer} part {k + 1}", gather, (job, k)) for k in range(job.shards)]
+    return [parts, [Task(job.writer, conclude, (job,))]]
+
+
+def _start(jobs: Sequence[Job], seed: int) -> Job:
+    return next(job for job in jobs if job.seed == seed and job.wave == "initial")
+
+
+def _seeds(settings: Examination, plan: Plan) -> range:
+    return range(settings.seed, settings.seed + plan.seeds)
+
+
+def _reading(card: Card, settings: Examination, plan: Plan, seed: int) -> Reading:
+    """The text under one seed: what gradients are taken of, and beyond it what the dimension is measured on."""
+    extra = -(-plan.probe * 5 // 4 // settings.length) if plan.probe else 0
+    own = settings.model_copy(update={"seed": seed})
+    return read_text(card, own, sequences=settings.sequences + extra)
+
+
+def _placed(origins: Sequence[Origin], tokens: bool) -> tuple[list[Point], dict[str, str]]:
+    """Steps of labels, later stages after earlier ones; those that tell none are left out."""
+    found: list[Point] = []
+    left_out: dict[str, str] = {}
+    stage, offset = 0, 0
+    for origin in origins:
+        at = place(origin.label)
+        if at is None or counts_tokens(origin.label) != tokens:
+            what = "number of tokens" if tokens else "step"
+            left_out[origin.label] = f"{origin.label} tells no {what}"
+            continue
+        if at[0] != stage and found:
+            offset = found[-1].step
+        stage = at[0]
+        step = offset + int(at[1])
+        if found and step <= found[-1].step:
+            left_out[origin.label] = f"{origin.label} is at the step of {found[-1].origin.label}"
+            continue
+        found.append(Point(origin, step))
+    return found, left_out
+
+
+def _sites(card: Card, settings: Examination) -> dict[str, dict[str, str]]:
+    maker = maker_of(card.located, card.config, card.objective, settings.trust_remote_code)
+    with own_random(0), torch.device("meta"):
+        choice = choose(maker.fresh(card.config, torch.float32), None, settings.views)
+    found = {"representation": {str(site.layer): site.name for site in choice.sites.blocks}}
+    found["weight"] = {str(site.layer): site.name for site in choice.sites.weights}
+    if choice.sites.embedding is not None:
+        found["embedding"] = {"0": choice.sites.embedding.name}
+    return found
+
+
+def _name(course: Course) -> str:
+    """The model as rows call it: checkpoints are named by their steps, so the folder around them names the model."""
+    origin = course.points[-1].origin
+    return course.card.located.name if origin.path is None else Path(origin.path).resolve().parent.name
+
+
+def _integrity(course: Course) -> dict[str, Any]:
+    return {
+        "checkpoints": len(course.history.checkpoints),
+        "studied": [point.origin.label for point in course.points],
+        "left_out": course.left_out,
+        "findings": [
+            {"kind": f.kind, "label": f.label, "text": f.text, "excluded": f.excluded} for f in course.history.findings
+        ],
+    }
+
+
+def _hashes(course: Course, readings: Sequence[Reading]) -> dict[str, str]:
+    found = {one.label: one.weights.digest for one in course.history.checkpoints if one.weights is not None}
+    return {"text": readings[0].data.fingerprint, **found}
+
+
+def _pool_early(run: Run, jobs: Sequence[Job]) -> None:
+    """All early activations together, in the order of training."""
+    pool: Statistics = {}
+    for job in jobs:
+        if job.origin is None or job.wave == "late" or not run.has_file(early_file(job.seed, job.label)):
+            continue
+        content = run.read_file(early_file(job.seed, job.label))
+        pool = merged(pool, Memory.from_bytes(content, early_file(job.seed, job.label)).occasions.get("early", {}))
+    if pool and not run.has_file(early_file(jobs[0].seed)):
+        run.write_file(early_file(jobs[0].seed), Memory(0, 0, occasions={"early": pool}).to_bytes())
+
+
+def _write_drift(run: Run, jobs: Sequence[Job]) -> None:
+    """Angles to the first and the previous checkpoint; of the proxies only those of the last are kept."""
+    first: dict[str, torch.Tensor] = {}
+    previous: dict[str, torch.Tensor] = {}
+    done = [job for job in jobs if job.writer in run.manifest["done"]]
+    for job in done:
+        if not run.has_file(f"{subspaces(job, 'rolling')}.safetensors"):  # drift was written before
+            return
+        kept = run.tensors(subspaces(job, "rolling"))
+        now = {name: torch.from_numpy(kept[name]) for name in sorted(kept)}  # files have no order of their own
+        rows = []
+        for since, before in (("first", first), ("previous", previous)):
+            rows += _drift(job, now, before, since)
+        about = {"model": job.name, "role": run.manifest["role"], "seed": job.seed}
+        sites = run.manifest["sites"]
+        rows = [r | about | {"site": sites.get(r["view"], {}).get(str(r["layer"]))} for r in rows]
+        if rows:
+            run.write(f"{job.writer}-drift", rows)
+        first, previous = first or now, now
+    for job in [] if run.manifest["failed"] else done[:-1]:
+        for timing in ("rolling", "anchored"):
+            run.remove_file(f"{subspaces(job, timing)}.safetensors")
+
+
+def _drift(job: Job, now: dict[str, torch.Tensor], before: dict[str, torch.Tensor], since: str) -> list[Row]:
+    """Mean principal angle in degrees, both folds together."""
+    pairs: dict[str, list[torch.Tensor]] = {}
+    for name, basis in now.items():
+        if name in before:
+            angles = principal_angles(Subspace(basis), Subspace(before[name]))
+            pairs.setdefault(name.rpartition(".")[0], []).append(angles)
+    rows = []
+    for name, angles in pairs.items():
+        view, layer, cloud, proxy = name.split(".")
+        whole = torch.cat(angles)
+        rows.append(
+            row(
+                step=job.step,
+                layer=int(layer),
+                view=view,
+                points="activations",
+                cloud=cloud,
+                proxy=proxy,
+                rank=now[f"{name}.0"].shape[1],
+                timing="rolling",
+                measure="angle",
+                variant=f"since {since}",
+                value=float(whole.mean().rad2deg()),
+                n=whole.numel(),
+            )
+        )
+    return rows
+
+
+def _clear(run: Run, jobs: Sequence[Job]) -> None:
+    """Take away what only jobs under way needed."""
+    for job in jobs:
+        for name in (initial_file(job.seed), early_file(job.seed), early_file(job.seed, job.label)):
+            run.remove_file(name)

@@ -1,0 +1,224 @@
+"""What a study of finished weights is asked for, and the text that every one of its models reads.
+
+A model, its configuration and its text are checked here, before any long work starts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from torch import Tensor
+
+from anisoscope.data.corpora import load_corpus
+from anisoscope.data.passages import passages
+from anisoscope.data.tokeniser_files import load_tokeniser
+from anisoscope.data.tokenisers import Tokeniser, finished, library
+from anisoscope.data.tokens import Sequences, Tokenised
+from anisoscope.errors import broken
+from anisoscope.models.cards import Card
+from anisoscope.models.loading import load, untrained
+from anisoscope.models.located import tokeniser_file
+from anisoscope.models.twins import Role
+from anisoscope.observe.judging import Request
+from anisoscope.observe.probing import FEWEST, Probe
+from anisoscope.store.run import Run
+from anisoscope.study.folds import fold_seed
+from anisoscope.study.lessons import Lessons, collated
+
+NULLS = ("haar", "normal", "pairing", "axes", "init", "targets", "targets-uniform")
+TARGETS = ("targets", "targets-uniform")
+ROLES: dict[str, Role] = {"causal": "decoder", "masked": "encoder"}
+DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16}
+RESERVOIR = 8192
+
+
+class Examination(BaseModel):
+    """Every number of a study of finished weights."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    text: str = "kjv"
+    tokeniser: str | None = None
+    objective: Literal["causal", "masked"] | None = None
+    length: int = Field(128, ge=8)
+    sequences: int = Field(64, ge=8)
+    chunk: int = Field(8, ge=1)
+    mask_rate: float = Field(0.15, gt=0, lt=1)
+    rank: int = Field(32, ge=1)
+    ranks: tuple[int, ...] = ()
+    proxies: tuple[Literal["pca", "svd", "semi_nmf", "haar", "mean"], ...] = Field(("pca", "svd"), min_length=1)
+    views: tuple[Literal["representation", "weight", "embedding"], ...] | None = None
+    targets: bool = True
+    resamples: int = Field(999, ge=0)
+    vectors: int = Field(4608, ge=FEWEST)
+    batches: int = Field(4, ge=1)
+    gradients: bool = True
+    precision: Literal["float32", "bf16"] = "float32"
+    device: str = "auto"
+    device_map: Literal["auto"] | None = None
+    threads: int = Field(default_factory=lambda: os.cpu_count() or 1, ge=1)
+    seed: int = Field(0, ge=0)
+    trust_remote_code: bool = False
+    allow_pickle: bool = False
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """What a model computes in."""
+        return DTYPES[self.precision]
+
+    @property
+    def place(self) -> str:
+        """The device, decided."""
+        if self.device != "auto":
+            return self.device
+        return "cuda" if torch.cuda.is_available() else "cpu"
+
+    def request(self) -> Request:
+        """What a judgement is asked for."""
+        nulls = tuple(null for null in NULLS if self.targets or null not in TARGETS)
+        return Request(self.proxies, self.rank, ("all",), nulls, self.resamples, self.seed, self.ranks)
+
+
+def examination_of(given: Mapping[str, Any]) -> Examination:
+    """Settings from flags (``None``: not given)."""
+    try:
+        return Examination(**{name: value for name, value in given.items() if value is not None})
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"][:1]).replace("_", "-")
+        said = first["msg"].removeprefix("Value error, ")
+        raise broken(f"--{where}: {said}", repr(first.get("input"))[:80], "see --help") from error
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reading:
+    """Text as one kind of model reads it: the same for every checkpoint.
+
+    The first sequences serve for gradients, those after them for the intrinsic dimension.
+    """
+
+    data: Tokenised
+    role: Role
+    seed: int  # under which neither fold of sequences is too small
+    gradient_sequences: int
+
+    def chunks(self, settings: Examination) -> list[dict[str, Tensor]]:
+        """The labelled text, a few sequences at a time."""
+        count = self.gradient_sequences
+        lessons = Lessons(
+            self.data, self.role, samples=count, seed=settings.seed, mask_rate=settings.mask_rate, held=True
+        )
+        size = settings.chunk
+        return [
+            collated([lessons[k] for k in range(start, min(start + size, count))]) for start in range(0, count, size)
+        ]
+
+    def probe(self, tokens: int) -> Probe | None:
+        """Sequences that no gradient is taken of, of about so many tokens; none where there are not enough."""
+        part = self.data.held.rows(slice(self.gradient_sequences, None))
+        total = np.cumsum(part.lengths)
+        count = int(np.searchsorted(total, tokens)) + 1
+        if not tokens or not len(total) or total[min(count, len(total)) - 1] < FEWEST:
+            return None
+        ids = torch.from_numpy(part.ids[:count].astype(np.int64))
+        mask = torch.arange(ids.shape[1])[None] < torch.from_numpy(part.lengths[:count].astype(np.int64))[:, None]
+        return Probe({"input_ids": ids, "attention_mask": mask.long()}, seed=self.seed)
+
+    def keep(self, run: Run, seed: int) -> None:
+        """Put it into a run, so that every worker reads the very same."""
+        data, about = self.data, {"role": self.role, "seed": self.seed, "gradient_sequences": self.gradient_sequences}
+        about |= {"vocabulary": data.vocabulary, "pad": data.pad_id, "mask": data.mask_id}
+        about |= {"special": list(data.special_ids), "about": data.about, "fingerprint": data.fingerprint}
+        texts = {"about": json.dumps(about), "tokeniser": data.tokeniser.to_json()}
+        written = {name: np.frombuffer(text.encode(), np.uint8) for name, text in texts.items()}
+        run.write_tensors(f"text-{seed}", {"ids": data.held.ids, "lengths": data.held.lengths, **written})
+
+    @classmethod
+    def kept(cls, run: Run, seed: int) -> Reading:
+        """Read it back."""
+        found = run.tensors(f"text-{seed}")
+        about = json.loads(found["about"].tobytes())
+        backend = library().Tokenizer.from_str(found["tokeniser"].tobytes().decode())
+        ids = (about["pad"], about["mask"], None, tuple(about["special"]))
+        tokeniser = Tokeniser(backend, about["vocabulary"], *ids, about["about"]["tokeniser"])
+        part = Sequences(found["ids"], found["lengths"])
+        data = Tokenised(
+            part, part, about["vocabulary"], *ids[:2], ids[3], tokeniser, about["fingerprint"], about["about"]
+        )
+        return cls(data, about["role"], about["seed"], about["gradient_sequences"])
+
+
+def require_fitting(card: Card, settings: Examination) -> None:
+    """Raise for settings that this model cannot serve."""
+    if settings.rank > card.width // 2:
+        raise broken(
+            f"the rank must be at most half of the width, {card.width // 2}", settings.rank, "lower it with --rank"
+        )
+    longest = getattr(card.config, "max_position_embeddings", None)
+    if isinstance(longest, int) and settings.length > longest:
+        raise broken(f"{card.located.name} takes up to {longest} tokens", settings.length, "lower it with --length")
+
+
+def tokeniser_of(card: Card, settings: Examination) -> Tokeniser:
+    """The model's own tokeniser, or the one that was named; raises if the two do not fit."""
+    if settings.tokeniser is not None:
+        found = load_tokeniser(settings.tokeniser)
+    else:
+        parts = tokeniser_file(card.located)
+        found = finished(parts.backend, dict(parts.about), roles=parts.roles)
+    if found.own_vocabulary > card.vocabulary:
+        raise broken(
+            f"the tokeniser's vocabulary must not be larger than the embedding of {card.located.name}, "
+            f"{card.vocabulary:,} rows",
+            f"{found.own_vocabulary:,} tokens",
+            "name the model's own tokeniser with --tokeniser",
+        )
+    if card.objective == "masked" and found.mask_id >= found.own_vocabulary:
+        raise broken(
+            "a masked language model must have a mask token", "a tokeniser without one", "name another with --tokeniser"
+        )
+    return found
+
+
+def read_text(card: Card, settings: Examination, *, sequences: int) -> Reading:
+    """Tokenise once what all models of a study read; the first sequences serve for gradients."""
+    tokeniser = tokeniser_of(card, settings)
+    corpus = load_corpus(settings.text, seed=settings.seed)
+    wanted = max(sequences, settings.sequences)
+    data = passages(corpus, tokeniser, length=settings.length, sequences=wanted, seed=settings.seed, fewest=FEWEST)
+    role = ROLES[card.objective]
+    bare = Reading(data, role, settings.seed, settings.sequences)
+    chunks = bare.chunks(settings)
+    together = {name: torch.cat([chunk[name] for chunk in chunks]) for name in chunks[0]}
+    return Reading(data, role, fold_seed([together], seed=settings.seed), settings.sequences)
+
+
+def loaded(card: Card, settings: Examination) -> torch.nn.Module:
+    """The model's weights, ready to be looked at."""
+    return load(
+        card,
+        dtype=settings.dtype,
+        device=settings.place,
+        device_map=settings.device_map,
+        allow_pickle=settings.allow_pickle,
+        trust_remote_code=settings.trust_remote_code,
+        seed=settings.seed,
+    )
+
+
+def twin(card: Card, settings: Examination) -> torch.nn.Module:
+    """The same configuration, untrained."""
+    return untrained(
+        card,
+        seed=settings.seed,
+        dtype=settings.dtype,
+        device=settings.place,
+        trust_remote_code=settings.trust_remote_code,
+    )

@@ -1,0 +1,199 @@
+"""One model that exists already: every layer measured, and its gradients on a text judged against all nulls."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from anisoscope.data.passages import frame_of
+from anisoscope.models.cards import Card, describe
+from anisoscope.models.located import Located, locate
+from anisoscope.observe.choosing import choose
+from anisoscope.observe.judge import Brief, Judge
+from anisoscope.observe.looking import look
+from anisoscope.observe.rows import Row
+from anisoscope.store.run import Run, create_run
+from anisoscope.study.examination import (
+    RESERVOIR,
+    Examination,
+    Reading,
+    loaded,
+    read_text,
+    require_fitting,
+    tokeniser_of,
+    twin,
+)
+from anisoscope.study.layers import Profile, draw, sequences_needed, vectors_of
+from anisoscope.study.pair import machine, versions
+from anisoscope.study.pool import Outcome, Overseer, Task
+from anisoscope.study.shapes import shape_rows
+from anisoscope.study.sizing import Size, rate_of, size_of
+
+TWIN, TRAINED = 0, 1
+"""The steps under which a profile keeps the untrained twin and the model: before training and after it."""
+
+
+def planned(model: str, settings: Examination) -> tuple[Card, Size]:
+    """What would be done, from the configuration alone; the tokeniser and the text are checked too."""
+    card = described(locate(model, allow_pickle=settings.allow_pickle), settings)
+    return card, size_of(card, settings, profiled=True, sequences=_sequences(card, settings), rate=rate_of(settings))
+
+
+def described(located: Located, settings: Examination) -> Card:
+    """The model's card, once it is known that the settings fit it."""
+    card = describe(located, objective=settings.objective, trust_remote_code=settings.trust_remote_code)
+    require_fitting(card, settings)
+    return card
+
+
+def profile(model: str, settings: Examination, overseer: Overseer, *, out: str | Path | None = None) -> Run:
+    """Profile a model into a new run, by default ``runs/<date-time>-profile``."""
+    located = locate(model, allow_pickle=settings.allow_pickle)
+    card = described(located, settings)
+    each = _sequences(card, settings)
+    reading = read_text(card, settings, sequences=each * settings.batches)
+    folder = out if out is not None else Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-profile"
+    run = create_run(
+        folder,
+        config=settings.model_dump(mode="json"),
+        kind="profile",
+        steps=TRAINED,
+        model=about(card),
+        corpus=reading.data.about,
+        versions=versions(),
+        machine=machine(),
+        hashes={"text": reading.data.fingerprint},
+        notes=list(card.notes),
+    )
+    status, began, threads = "interrupted", time.monotonic(), torch.get_num_threads()
+    torch.set_num_threads(settings.threads)
+    try:
+        _Profiling(run, card, settings, reading, each, overseer).all()
+        status = "finished"
+    finally:
+        torch.set_num_threads(threads)
+        run.update(seconds=round(time.monotonic() - began, 1))
+        run.close(status)
+    return run
+
+
+def about(card: Card) -> dict[str, Any]:
+    """A model for the manifest."""
+    return {
+        "name": card.located.name,
+        "revision": card.located.revision,
+        "path": str(card.located.path),
+        "architecture": type(card.config).__name__.removesuffix("Config"),
+        "objective": card.objective,
+        "layers": card.layers,
+        "width": card.width,
+        "vocabulary": card.vocabulary,
+        "parameters": card.parameters,
+    }
+
+
+def _sequences(card: Card, settings: Examination) -> int:
+    """Sequences of one batch of vectors."""
+    return sequences_needed(settings.vectors, settings.length, frame_of(tokeniser_of(card, settings)).size)
+
+
+class _Profiling:
+    """The stages of a profile, each of which ends with its rows in the run."""
+
+    def __init__(
+        self, run: Run, card: Card, settings: Examination, reading: Reading, each: int, overseer: Overseer
+    ) -> None:
+        self._run, self._card, self._settings, self._reading = run, card, settings, reading
+        self._each, self._overseer = each, overseer
+        self._judge = Judge(Brief(settings.request(), None))
+        self._about = {"model": card.located.name, "role": reading.role, "seed": settings.seed}
+        self._sites: dict[tuple[str, int], str] = {}
+
+    def all(self) -> None:
+        """First the untrained twin, which is the null, then the model."""
+        settings = self._settings
+        names = [f"{who}: {what}" for who in ("twin", "model") for what in self._stages()]
+        self._overseer.begun(names)
+        model = twin(self._card, settings)
+        self._examined(model, "twin", TWIN, batches=1)
+        del model
+        model = loaded(self._card, settings)
+        self._examined(model, "model", TRAINED, batches=settings.batches)
+
+    def _stages(self) -> list[str]:
+        return ["layers", "gradients"] if self._settings.gradients else ["layers"]
+
+    def _examined(self, model: torch.nn.Module, who: str, step: int, *, batches: int) -> None:
+        choice = choose(model, None, self._settings.views)
+        self._sites = {("representation", site.layer): site.name for site in choice.sites.blocks}
+        self._sites |= {("weight", site.layer): site.name for site in choice.sites.weights}
+        with _Stage(self._overseer, f"{who}: layers") as stage:
+            self._write(f"{who}-layers", self._layers(model, choice, stage, batches), step)
+        if self._settings.gradients:
+            with _Stage(self._overseer, f"{who}: gradients") as stage:
+                seen = look(
+                    model,
+                    choice,
+                    self._reading.chunks(self._settings),
+                    step=step,
+                    rows=RESERVOIR,
+                    seed=self._reading.seed,
+                    targets=self._settings.targets,
+                    progress=lambda share: stage.told(0.7 * share, "forward and backward"),
+                )
+                stage.told(0.7, "judging")
+                rows = self._judge.judged(seen.observed(step, rows=RESERVOIR, seed=self._reading.seed)).rows
+                self._write(f"{who}-gradients", [row for row in rows if _belongs(row)], step)
+
+    def _layers(self, model: torch.nn.Module, choice: Any, stage: _Stage, batches: int) -> list[Row]:
+        found, data = Profile(), self._reading.data
+        for batch in range(batches):
+            part = data.train.rows(slice(batch * self._each, (batch + 1) * self._each))
+            seed = self._settings.seed + batch
+            drawn = draw(part, data.special_ids, vectors=self._settings.vectors, seed=seed)
+
+            def told(share: float, what: str, batch: int = batch) -> None:
+                stage.told((batch + share) / batches, f"batch {batch + 1} of {batches}, {what}")
+
+            clouds = vectors_of(
+                model, choice.sites, part, drawn, chunk=self._settings.chunk, told=lambda s, w: told(0.2 * s, w)
+            )
+            found.add(clouds, seed=self._settings.seed, told=lambda s, w: told(0.2 + 0.8 * s, w))
+        return found.rows() + shape_rows(found)
+
+    def _write(self, writer: str, rows: list[Row], step: int) -> None:
+        texts = self._reading.data.tokeniser
+        for row in rows:
+            row |= {"step": step, "tokens": None, "site": self._sites.get((row["view"] or "", row["layer"] or 0))}
+            if row["measure"] == "concept":
+                row["note"] = texts.text(int(row["note"]))
+        self._run.write(writer, [row | self._about for row in rows])
+
+
+def _belongs(row: Row) -> bool:
+    """Of a judgement all but what the layers say better, and angles to the twin: the two never shared a training."""
+    return row["measure"] != "angle" and (row["points"] != "activations" or row["proxy"] is not None)
+
+
+class _Stage:
+    """One stage as the display sees it."""
+
+    def __init__(self, overseer: Overseer, name: str) -> None:
+        self._overseer, self._task, self._began = overseer, Task(name, _Stage), time.monotonic()
+
+    def __enter__(self) -> _Stage:
+        self._overseer.started(self._task.name)
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        seconds = time.monotonic() - self._began
+        why = None if error is None else str(error) or type(error).__name__
+        self._overseer.ended(Outcome(self._task, error=why, seconds=seconds))
+
+    def told(self, share: float, what: str) -> None:
+        """How far it is."""
+        self._overseer.progressed(self._task.name, share, what)

@@ -1,0 +1,88 @@
+"""What a study of finished weights will need: memory beyond the model, and time, estimated before it starts.
+
+Letters: B sequences at once, T positions, D width, L layers, V vocabulary.
+
+The estimate of memory is meant as a bound. What autograd holds on to for the backward pass of a block is counted as
+34 numbers a position and unit of width (Korthikanti et al. 2022, in bytes of 16-bit training: about 34·B·T·D and
+5·heads·B·T² for attention that is written out, here taken as numbers, not bytes, which is generous), with the logits
+and their gradient on top.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import torch
+
+from anisoscope.models.cards import Card
+from anisoscope.study.examination import RESERVOIR, TARGETS, Examination
+
+_PER_BLOCK = 34
+_LOGITS = 4  # logits, their softmax, the gradient, and a copy in float32
+_FLOOR_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Bytes and seconds of one model of a study."""
+
+    weights: int
+    passing: int
+    statistics: int
+    vectors: int
+    seconds: float
+
+    @property
+    def beyond(self) -> int:
+        """Bytes beyond the model at the worst moment: text and vectors never pass at one time."""
+        return max(self.passing + self.statistics, self.vectors)
+
+    @property
+    def total(self) -> int:
+        """Bytes with the model."""
+        return self.weights + self.beyond
+
+
+def size_of(card: Card, settings: Examination, *, profiled: bool, sequences: int, rate: float) -> Size:
+    """Estimate one model, ``profiled`` with vectors of every layer, at ``rate`` floating-point operations a second."""
+    number = torch.finfo(settings.dtype).bits // 8
+    batch, positions, width, layers = settings.chunk, settings.length, card.width, card.layers
+    inner = 4 * width
+    at_once = batch * positions
+    passing = at_once * (layers * _PER_BLOCK * width + _LOGITS * card.vocabulary) * max(number, 2)
+    rows = min(RESERVOIR, settings.sequences * positions)
+    passes = 1 + (len(TARGETS) if settings.targets else 0)
+    moments = 8 * width * width * 2 * 2  # in float64, two folds, activations and gradients
+    samples = 4 * rows * width * 2 * 2
+    weight_view = 8 * inner * width * 2 + 4 * rows * width * 2
+    statistics = passes * ((layers + 1) * (moments + samples) + layers * weight_view)
+    vectors = 3 * 4 * settings.vectors * width * (layers + 1) if profiled else 0
+    tokens = passes * settings.sequences * positions * 3 + (settings.batches * sequences * positions if profiled else 0)
+    seconds = _FLOOR_SECONDS + 2.0 * card.parameters * tokens / rate
+    return Size(card.parameters * number, passing, statistics, vectors, seconds)
+
+
+def rate_of(settings: Examination) -> float:
+    """Multiplications and additions a second of this device, from a product that takes a moment."""
+    size = 1024
+    a = torch.ones(size, size, dtype=settings.dtype, device=settings.place)
+    best = float("inf")
+    for _ in range(3):
+        began = time.perf_counter()
+        product = a @ a
+        float(product[0, 0])  # waits for the device
+        best = min(best, time.perf_counter() - began)
+    return 2.0 * size**3 / best
+
+
+def in_words(size: int) -> str:
+    """Bytes for people.
+
+    >>> in_words(1536 << 20)
+    '1.5 GiB'
+    """
+    for unit, power in (("GiB", 30), ("MiB", 20)):
+        if size >= 1 << power:
+            return f"{size / (1 << power):.1f} {unit}"
+    return f"{size / 1024:.0f} KiB"

@@ -1,0 +1,256 @@
+"""A real history, studied after the fact: what the scope saw live, and the same rows wherever jobs run."""
+
+import io
+import json
+import math
+import shutil
+
+import pytest
+import torch
+from rich.console import Console
+
+from anisoscope.data.tokens import prepare
+from anisoscope.errors import AnisoscopeError, BrokenRuleError
+from anisoscope.models.loading import describe, load, locate
+from anisoscope.observe.choosing import choose
+from anisoscope.observe.judge import Brief, Judge
+from anisoscope.observe.judging import Request
+from anisoscope.observe.looking import look
+from anisoscope.store.run import open_run
+from anisoscope.study import checkpoints as study
+from anisoscope.study.examination import NULLS, examination_of
+from anisoscope.study.lessons import Lessons, collated
+from anisoscope.study.overseeing import JobLines
+from anisoscope.study.pair import pair
+from anisoscope.study.pool import Means
+from anisoscope.study.training import Job, _scope_seed
+from study.jobs import Quiet, corpus, settings
+
+KEYS = ("step", "layer", "view", "points", "cloud", "proxy", "rank", "timing", "measure", "variant", "null")
+ALL = ("model", "role", "seed", *KEYS, "value", "low", "high", "p", "q", "n", "note", "site", "tokens")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A pair of trainings with a dozen checkpoints each."""
+    folder = tmp_path_factory.mktemp("history")
+    given = settings(folder, steps=60, observations=13, history=True, proxies=("pca",), targets=True, length=24)
+    run = pair(given, Quiet(), out=folder / "run")
+    return given, open_run(run.path), folder
+
+
+def quiet():
+    return JobLines(Console(file=io.StringIO()))
+
+
+def history(trained, role="decoder"):
+    return trained[2] / "run" / "history" / f"{role}-0"
+
+
+def examined(trained, **changed):
+    folder = trained[2]
+    given = {"text": corpus(folder / "texts"), "tokeniser": str(folder / "run" / "tokeniser.json"), "length": 24}
+    given |= {
+        "sequences": 12,
+        "chunk": 5,
+        "rank": 4,
+        "proxies": ("pca",),
+        "resamples": 19,
+        "threads": 1,
+        "device": "cpu",
+    }
+    return examination_of(given | changed)
+
+
+def plan(**changed):
+    return study.Plan(**({"probe": 0} | changed))
+
+
+def by_key(rows):
+    return {tuple(row[key] for key in KEYS): row for row in rows}
+
+
+@pytest.mark.parametrize("role", ["decoder", "encoder"])
+def test_the_same_steps_and_batches_give_what_the_scope_saw_live(trained, role):
+    given, run, folder = trained
+    live = by_key(r for r in run.table().to_pylist() if r["role"] == role and r["view"] is not None)
+    data = prepare(given.corpus, length=given.length, vocabulary=given.vocabulary, held_out=given.held_out)
+    samples = given.steps * given.batch
+    lessons = Lessons(data, role, samples=samples, seed=0, mask_rate=given.mask_rate)
+    seed = _scope_seed(Job(given, role, 0, folder / "run"), lessons)
+    request = Request(given.proxies, given.rank, ("all",), NULLS, given.resamples, seed, given.other_ranks)
+    judge = Judge(Brief(request, int(0.3 * given.steps)))
+    assert len(given.observed) >= 12
+    compared = 0
+    for step in given.observed:
+        model = load(describe(locate(str(history(trained, role) / f"checkpoint-{step}"))))
+        batch = collated([lessons[k] for k in range(step * given.batch, (step + 1) * given.batch)])
+        seen = look(model, choose(model, None, None), [batch], step=step, seed=seed, targets=True)
+        for key, row in by_key(judge.judged(seen.observed(step, seed=seed)).rows).items():
+            if row["view"] is None or row["measure"] == "note":
+                continue
+            compared += 1
+            for column in ("value", "low", "high", "p"):
+                a, b = live[key][column], row[column]
+                assert (a is None) == (b is None), (key, column)
+                # An interval of few units moves more than what it is of: its ends are ratios of small differences.
+                assert a is None or a == b or math.isclose(a, b, rel_tol=2e-3, abs_tol=1e-6), (key, column, a, b)
+    assert compared > 2000
+
+
+def test_a_history_becomes_a_run_like_any_other(trained, tmp_path):
+    run = study.studied([str(history(trained))], examined(trained), plan(), Means(), quiet(), out=tmp_path / "run")
+    rows = open_run(run.path).table().to_pylist()
+    steps = sorted({r["step"] for r in rows})
+    # The learning rate is 0 at the first step of the warm-up: the second checkpoint is the first one again.
+    assert steps == [step for step in trained[0].observed if step != 1]
+    assert list(run.manifest["integrity"]["left_out"]) == ["checkpoint-1"]
+    assert {r["model"] for r in rows} == {"decoder-0"}
+    assert {r["timing"] for r in rows if r["measure"] == "energy"} == {"rolling", "anchored"}
+    anchored = {r["step"] for r in rows if r["timing"] == "anchored"}
+    assert min(anchored) > 0.3 * run.manifest["steps"] - 1
+    assert {r["null"] for r in rows if r["measure"] == "enrichment" and r["step"]} == set(NULLS)
+    assert not [r for r in rows if r["null"] == "init" and r["step"] == 0]
+    assert {r["variant"] for r in rows if r["measure"] == "angle"} == {"since first", "since previous"}
+    start = {r["layer"]: r["value"] for r in rows if r["measure"] == "angle" and r["step"] == steps[1]}
+    assert all(angle >= 0 for angle in start.values())
+    assert {r["site"] for r in rows if r["view"] == "weight"} >= {"gpt_neox.layers.0.mlp.dense_h_to_4h"}
+    left = {path.name for path in (tmp_path / "run").iterdir() if path.suffix == ".work"}
+    assert not left
+
+
+def rows_of(path):
+    return [[row[name] for name in ALL] for row in open_run(path).table().to_pylist()]
+
+
+def equal(a, b):
+    assert len(a) == len(b)
+    for x, y in zip(a, b, strict=True):
+        assert json.dumps(x) == json.dumps(y)  # NaN equals NaN here, and floats are compared to the last bit
+
+
+def test_a_study_goes_on_after_it_was_stopped(trained, tmp_path, monkeypatch):
+    given = (examined(trained), plan(), Means())
+    whole = study.studied([str(history(trained))], *given, quiet(), out=tmp_path / "whole")
+    from anisoscope.study import checkpoint_jobs
+
+    taken, real = [], checkpoint_jobs.look
+
+    def some(*args, **kwargs):
+        taken.append(kwargs["step"])
+        if len(taken) == 6:
+            raise KeyboardInterrupt
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(checkpoint_jobs, "look", some)
+    with pytest.raises(KeyboardInterrupt):
+        study.studied([str(history(trained))], *given, quiet(), out=tmp_path / "stopped")
+    monkeypatch.setattr(checkpoint_jobs, "look", real)
+    stopped = open_run(tmp_path / "stopped")
+    assert stopped.manifest["status"] == "interrupted"
+    assert len(stopped.manifest["done"]) == 5
+    again = study.resumed(tmp_path / "stopped", Means(), quiet())
+    assert again.finished
+    equal(rows_of(whole.path), rows_of(again.path))
+
+
+def test_jobs_on_ray_give_the_rows_of_the_serial_study_bit_for_bit(trained, tmp_path):
+    pytest.importorskip("ray")
+    few = [str(history(trained) / f"checkpoint-{step}") for step in (0, *trained[0].observed[-3:])]
+    given = examined(trained), plan(seeds=2)
+    serial = study.studied(few, *given, Means(), quiet(), out=tmp_path / "serial")
+    spread = study.studied(few, *given, Means(ray="local"), quiet(), out=tmp_path / "ray")
+    assert spread.finished
+    assert {row[2] for row in rows_of(spread.path)} == {0, 1}
+    equal(rows_of(serial.path), rows_of(spread.path))
+
+
+def test_parts_of_the_text_add_up_to_the_whole(trained, tmp_path):
+    few = [str(history(trained) / f"checkpoint-{step}") for step in (0, *trained[0].observed[-3:])]
+    whole = study.studied(few, examined(trained, targets=False), plan(), Means(), quiet(), out=tmp_path / "one")
+    parts = study.studied(few, examined(trained, targets=False), plan(shards=2), Means(), quiet(), out=tmp_path / "two")
+    a, b = (by_key(open_run(run.path).table().to_pylist()) for run in (whole, parts))
+    assert a.keys() == b.keys()
+    for key, row in a.items():
+        assert math.isclose(row["value"], b[key]["value"], rel_tol=1e-4, abs_tol=1e-6), key
+
+
+def test_without_a_step_0_the_untrained_twin_is_the_null(trained, tmp_path):
+    few = [str(history(trained) / f"checkpoint-{step}") for step in trained[0].observed[-3:]]
+    run = study.studied(few, examined(trained), plan(), Means(), quiet(), out=tmp_path / "run")
+    rows = run.table().to_pylist()
+    assert 0 not in {r["step"] for r in rows}
+    assert all(r["value"] > 0 for r in rows if r["null"] == "init")
+    assert len({r["step"] for r in rows if r["null"] == "init"}) == 3
+
+
+def damaged(trained, folder, change):
+    """A copy of the history with one checkpoint changed."""
+    for step in (0, *trained[0].observed[-4:]):
+        shutil.copytree(history(trained) / f"checkpoint-{step}", folder / f"checkpoint-{step}")
+    change(folder)
+    return str(folder)
+
+
+def test_a_checkpoint_that_is_another_one_is_left_out_and_named(trained, tmp_path):
+    last, other = trained[0].observed[-1], trained[0].observed[-3]
+
+    def served_twice(folder):
+        shutil.copy(folder / f"checkpoint-{last}/model.safetensors", folder / f"checkpoint-{other}/model.safetensors")
+
+    where = damaged(trained, tmp_path / "history", served_twice)
+    run = study.studied([where], examined(trained), plan(), Means(), quiet(), out=tmp_path / "run")
+    assert list(run.manifest["integrity"]["left_out"]) == [f"checkpoint-{other}"]
+    assert other not in {r["step"] for r in run.table().to_pylist()}
+    run = study.studied([where], examined(trained), plan(untrusted=True), Means(), quiet(), out=tmp_path / "all")
+    assert other in {r["step"] for r in run.table().to_pylist()}
+
+
+def test_a_checkpoint_of_nan_is_reported_and_the_study_goes_on(trained, tmp_path):
+    bad = trained[0].observed[-2]
+
+    def poisoned(folder):
+        from safetensors.torch import load_file, save_file
+
+        file = folder / f"checkpoint-{bad}/model.safetensors"
+        tensors = load_file(file)
+        tensors["gpt_neox.layers.1.mlp.dense_h_to_4h.weight"][0, 0] = math.nan
+        save_file(tensors, file, {"format": "pt"})
+
+    where = damaged(trained, tmp_path / "history", poisoned)
+    run = study.studied([where], examined(trained), plan(), Means(), quiet(), out=tmp_path / "run")
+    assert run.finished
+    assert list(run.manifest["failed"]) == [f"checkpoint-{bad}-0"]
+    skipped = [r for r in run.table().to_pylist() if r["measure"] == "skipped"]
+    assert [r["step"] for r in skipped] == [bad]
+    assert "finite" in skipped[0]["note"]
+
+
+def test_wrong_input_is_told_before_long_work(trained, tmp_path):
+    where = [str(history(trained))]
+    cases = [
+        (examined(trained, rank=30), plan(), "at most half of the width"),
+        (examined(trained, text="zipf:1", sequences=10**6), plan(), "must give 1000000 sequences"),
+        (examined(trained, length=4096), plan(), "takes up to"),
+        (examined(trained, tokeniser=None), plan(), "--tokeniser"),
+    ]
+    for given, how, message in cases:
+        with pytest.raises((AnisoscopeError, BrokenRuleError), match=message):
+            study.studied(where, given, how, Means(), quiet(), out=tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+    short = tmp_path / "short.txt"
+    short.write_text("a few words, and no more " * 40)
+    with pytest.raises(BrokenRuleError, match=r"at least 4,096 tokens"):
+        study.studied(where, examined(trained, text=str(short)), plan(), Means(), quiet(), out=tmp_path / "none")
+    with pytest.raises((AnisoscopeError, BrokenRuleError), match="two checkpoints"):
+        study.studied([str(history(trained) / "checkpoint-0")], examined(trained), plan(), Means(), quiet())
+
+
+def test_weights_are_not_changed_by_a_study(trained):
+    path = history(trained) / "checkpoint-0"
+    model = load(describe(locate(str(path))))
+    before = [p.detach().clone() for p in model.parameters()]
+    lessons = torch.randint(10, 300, (12, 16), generator=torch.Generator().manual_seed(0))
+    batch = {"input_ids": lessons, "attention_mask": torch.ones_like(lessons), "labels": lessons}
+    look(model, choose(model, None, None), [batch], step=0, targets=True)
+    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
