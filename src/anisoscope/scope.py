@@ -299,6 +299,7 @@ class Scope:
                 rows=self._rows,
                 seed=self._seed,
                 vocabulary=taps.listener.vocabulary if isinstance(taps.listener, Gathering) else 0,
+                again=True,
             )
             why = "labels are not tried again where steps are accumulated" if self._schedule.always else None
             if why is None:

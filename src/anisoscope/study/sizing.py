@@ -16,11 +16,14 @@ from dataclasses import dataclass
 import torch
 
 from anisoscope.models.cards import Card
+from anisoscope.observe.gathering import SKETCH
 from anisoscope.study.examination import RESERVOIR, TARGETS, Examination
+from anisoscope.study.layers import CLOUDS
 
 _PER_BLOCK = 34
 _LOGITS = 4  # logits, their softmax, the gradient, and a copy in float32
 _FLOOR_SECONDS = 1.0
+_IDS = 48  # bytes of every row of a sample: its keys, token, sequence and position
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,20 +50,31 @@ class Size:
 def size_of(card: Card, settings: Examination, *, profiled: bool, sequences: int, rate: float) -> Size:
     """Estimate one model, ``profiled`` with vectors of every layer, at ``rate`` floating-point operations a second."""
     number = torch.finfo(settings.dtype).bits // 8
-    batch, positions, width, layers = settings.chunk, settings.length, card.width, card.layers
-    inner = 4 * width
-    at_once = batch * positions
-    passing = at_once * (layers * _PER_BLOCK * width + _LOGITS * card.vocabulary) * max(number, 2)
-    rows = min(RESERVOIR, settings.sequences * positions)
+    width, layers = card.width, card.layers
+    at_once = settings.chunk * settings.length
+    passing = at_once * (layers * _PER_BLOCK * width + _LOGITS * card.vocabulary) * number
     passes = 1 + (len(TARGETS) if settings.targets else 0)
-    moments = 8 * width * width * 2 * 2  # in float64, two folds, activations and gradients
-    samples = 4 * rows * width * 2 * 2
-    weight_view = 8 * inner * width * 2 + 4 * rows * width * 2
-    statistics = passes * ((layers + 1) * (moments + samples) + layers * weight_view)
-    vectors = 3 * 4 * settings.vectors * width * (layers + 1) if profiled else 0
-    tokens = passes * settings.sequences * positions * 3 + (settings.batches * sequences * positions if profiled else 0)
+    tokens = passes * settings.sequences * settings.length * 3 if settings.gradients else 0
+    vectors = 0
+    if profiled:
+        vectors = len(CLOUDS) * 4 * settings.vectors * width * (layers + 1)
+        tokens += (settings.batches + 1) * sequences * settings.length
     seconds = _FLOOR_SECONDS + 2.0 * card.parameters * tokens / rate
-    return Size(card.parameters * number, passing, statistics, vectors, seconds)
+    return Size(card.parameters * number, passing, statistics_bytes(card, settings), vectors, seconds)
+
+
+def statistics_bytes(card: Card, settings: Examination) -> int:
+    """Bytes of all that is judged: moments in float64, samples in float32, by layer and fold, under all labels."""
+    width, layers, folds = card.width, card.layers, 2
+    inner = getattr(card.config, "intermediate_size", None) or 4 * width
+    again = len(TARGETS) if settings.targets else 0  # passes that keep gradients only
+    moments = 8 * width * width * folds * 2  # of first positions and of the rest
+    rows = min(RESERVOIR, settings.sequences * settings.length) * folds  # each fold has room for all
+    sample, sketch = rows * (4 * width + _IDS), rows * (4 * (SKETCH + 1) + _IDS)
+    clouds = (layers + 1) * (moments + sample) * (2 + again)
+    linear = layers * (moments + (1 + again) * (8 * inner * width * folds + sample + sketch))
+    tables = 4 * card.vocabulary * width * 2 * (1 + again)
+    return clouds + linear + tables
 
 
 def rate_of(settings: Examination) -> float:
