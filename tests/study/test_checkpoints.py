@@ -19,6 +19,7 @@ from anisoscope.observe.looking import look
 from anisoscope.store.run import open_run
 from anisoscope.study import checkpoints as study
 from anisoscope.study.examination import NULLS, examination_of
+from anisoscope.study.histories import Origin
 from anisoscope.study.lessons import Lessons, collated
 from anisoscope.study.overseeing import JobLines
 from anisoscope.study.pair import pair
@@ -254,3 +255,18 @@ def test_weights_are_not_changed_by_a_study(trained):
     batch = {"input_ids": lessons, "attention_mask": torch.ones_like(lessons), "labels": lessons}
     look(model, choose(model, None, None), [batch], step=0, targets=True)
     assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+
+
+def test_no_more_downloads_are_kept_than_asked_and_none_that_was_there(monkeypatch):
+    here, gone = {"step0"}, []
+    monkeypatch.setattr(study, "is_here", lambda name, label, **options: label in here)
+    monkeypatch.setattr(study, "forget", lambda name, label: gone.append(label))
+    origins = [Origin(f"step{step}", name="owner/tiny") for step in range(6)]
+    keeping = study.Keeping(origins, 2, allow_pickle=False)
+    for origin in origins:
+        keeping.used(origin)
+    assert gone == ["step1", "step2", "step3"]
+    everything = study.Keeping(origins, None, allow_pickle=False)
+    for origin in origins:
+        everything.used(origin)
+    assert len(gone) == 3

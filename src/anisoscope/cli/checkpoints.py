@@ -192,7 +192,12 @@ def _resumed(resume: str, given: dict[str, Any]) -> None:
     from anisoscope.store.run import open_run
     from anisoscope.study import checkpoints as study
 
-    threads = given.get("threads") or open_run(resume).manifest.get("config", {}).get("threads", 1)
+    there = open_run(resume)
+    if there.finished and not there.manifest.get("failed"):
+        Console(highlight=False, soft_wrap=True).print(
+            f"{resume} is finished; there is nothing left to do", markup=False
+        )
+    threads = given.get("threads") or there.manifest.get("config", {}).get("threads", 1)
     with display() as overseer:
         run = study.resumed(resume, _means(given, threads), overseer)
     finish(run, report=given.get("report", True), again=f"Go on with: anisoscope checkpoints --resume {run.path}")

@@ -11,6 +11,7 @@ from anisoscope.report.tree import Block, Cell, Section, Table, Text, Tone
 from anisoscope.report.words import counted
 
 NOTES = 15
+_ELSEWHERE = ("integrity", "sites", "plan", "done", "failed")  # shown in their own place, or in every row
 FIRST = (
     "name",
     "kind",
@@ -47,7 +48,63 @@ def status(context: Context) -> list[Text]:
             found.append(Text(damaged + ", ".join(source.damaged[:5]), head, "no"))
         if not source.rows:
             found.append(Text("the run has no rows.", head, tone))
+        found += [Text(text, head, "open") for text in untrusted(source)]
     return found
+
+
+def untrusted(source: Source) -> list[str]:
+    """What a study of checkpoints went on without, in words."""
+    integrity, failed = source.manifest.get("integrity"), source.manifest.get("failed")
+    left_out = integrity.get("left_out") if isinstance(integrity, dict) else None
+    found = []
+    if isinstance(left_out, dict) and left_out:
+        total, names = integrity.get("checkpoints", "?"), ", ".join(list(left_out)[:6])
+        more = f" and {len(left_out) - 6} more" if len(left_out) > 6 else ""
+        found.append(
+            f"{len(left_out)} of {total} checkpoints are left out of every curve: {names}{more}. The section on "
+            "integrity says why."
+        )
+    if isinstance(failed, dict) and failed:
+        found.append(f"{counted(len(failed), 'job')} failed, and curves go on without: {', '.join(failed)}.")
+    return found
+
+
+def integrity_section(context: Context) -> Section | None:
+    """Whether checkpoints are what their labels say; None where no run is of checkpoints."""
+    blocks: list[Block] = []
+    for source in context.sources:
+        told = source.manifest.get("integrity")
+        if not isinstance(told, dict):
+            continue
+        findings, left_out = told.get("findings") or [], told.get("left_out") or {}
+        studied = told.get("studied") or []
+        text = (
+            f"{len(studied)} of {told.get('checkpoints', '?')} checkpoints are studied: {', '.join(map(str, studied))}."
+        )
+        blocks.append(Text(text, f"{source.label}:", "open" if left_out else "yes"))
+        rows = [
+            [Cell(str(f.get("label"))), Cell(str(f.get("kind"))), Cell(_mark(f, left_out)), Cell(str(f.get("text")))]
+            for f in findings
+            if isinstance(f, dict)
+        ]
+        told_of = {str(f.get("label")) for f in findings if isinstance(f, dict)}
+        rows += [
+            [Cell(label), Cell("no step"), Cell("left out"), Cell(str(why))]
+            for label, why in left_out.items()
+            if label not in told_of
+        ]
+        if rows:
+            caption = (
+                "Every tensor of every checkpoint was hashed. Public histories are not always what their labels say: "
+                "branches that serve other weights, whole or in part, would make a curve silently flat."
+            )
+            columns = ["checkpoint", "finding", "", "what was found"]
+            blocks.append(Table(f"integrity-{source.label}", "Findings", caption, columns, rows))
+    return Section("integrity", "Integrity of the checkpoints", blocks) if blocks else None
+
+
+def _mark(finding: dict[str, Any], left_out: dict[str, Any]) -> str:
+    return "left out" if finding.get("label") in left_out else "told"
 
 
 def provenance_section(context: Context, thinned: int | None) -> Section:
@@ -67,7 +124,7 @@ def provenance_section(context: Context, thinned: int | None) -> Section:
 
 
 def _table(source: Source) -> Table:
-    facts = dict(source.manifest)
+    facts = {key: value for key, value in source.manifest.items() if key not in _ELSEWHERE}
     facts["duration"] = duration(facts)
     config = facts.pop("config", None)
     order = [*(key for key in FIRST if facts.get(key) is not None), *(key for key in facts if key not in FIRST)]

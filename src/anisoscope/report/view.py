@@ -12,7 +12,7 @@ from anisoscope.report.layer_profile import enrichment_section, layer_profile_se
 from anisoscope.report.numbers import numbers_section
 from anisoscope.report.phases import phases_section
 from anisoscope.report.profiles import profiles_section
-from anisoscope.report.provenance import provenance_section, status
+from anisoscope.report.provenance import integrity_section, provenance_section, status
 from anisoscope.report.reading import Context
 from anisoscope.report.training import emergence_section
 from anisoscope.report.tree import Report, Section
@@ -35,9 +35,11 @@ def view(context: Context, at_most: int | None = None) -> Report:
         drift_section(context),
         concepts_section(context),
         ablations_section(context),
+        integrity_section(context),
         provenance_section(context, at_most),
     ]
-    return Report(_title(context), _subtitle(context), status(context), sections)
+    there = [section for section in sections if section is not None]
+    return Report(_title(context), _subtitle(context), status(context), there)
 
 
 def _of_profiles(context: Context, at_most: int | None) -> list[Section]:

@@ -108,14 +108,12 @@ def studied(
         corpus=readings[0].data.about,
         versions=versions(),
         machine=machine(),
-        hashes=_hashes(course, readings),
+        hashes=_hashes(course, settings, plan, readings),
         notes=list(course.card.notes),
         done=[],
         failed={},
         seconds=0.0,
     )
-    for seed, reading in zip(_seeds(settings, plan), readings, strict=True):
-        reading.keep(run, seed)
     return _go_on(run, settings, plan, course.points, means, overseer)
 
 
@@ -201,6 +199,7 @@ def _go_on(
     keeping = Keeping([point.origin for point in points], plan.keep, settings.allow_pickle)
     try:
         run.update(status="running", failed={})
+        _keep_texts(run, settings, plan, points)
         waves = _Waves(run, jobs, means, overseer, keeping)
         overseer.begun(waves.names())
         waves.take("initial")
@@ -222,6 +221,17 @@ def _go_on(
         run.update(seconds=round(before + time.monotonic() - began, 1))
         run.close(status)
     return run
+
+
+def _keep_texts(run: Run, settings: Examination, plan: Plan, points: Sequence[Point]) -> None:
+    """Tokenise once what every job reads, unless it is there already."""
+    for seed in _seeds(settings, plan):
+        if not run.has_file(f"text-{seed}.safetensors"):
+            card = card_of(points[-1].origin.here(allow_pickle=settings.allow_pickle), settings)
+            reading = _reading(card, settings, plan, seed)
+            if reading.data.fingerprint != run.manifest["hashes"][f"text-{seed}"]:
+                raise AnisoscopeError(f"the text {settings.text} is not what it was when {run.path} began; restore it")
+            reading.keep(run, seed)
 
 
 class _Waves:
@@ -390,9 +400,10 @@ def _integrity(course: Course) -> dict[str, Any]:
     }
 
 
-def _hashes(course: Course, readings: Sequence[Reading]) -> dict[str, str]:
-    found = {one.label: one.weights.digest for one in course.history.checkpoints if one.weights is not None}
-    return {"text": readings[0].data.fingerprint, **found}
+def _hashes(course: Course, settings: Examination, plan: Plan, readings: Sequence[Reading]) -> dict[str, str]:
+    weights = {one.label: one.weights.digest for one in course.history.checkpoints if one.weights is not None}
+    seeds = _seeds(settings, plan)
+    return {f"text-{seed}": one.data.fingerprint for seed, one in zip(seeds, readings, strict=True)} | weights
 
 
 def _pool_early(run: Run, jobs: Sequence[Job]) -> None:
