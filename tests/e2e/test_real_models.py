@@ -68,11 +68,11 @@ def test_the_first_position_of_a_real_decoder_is_a_sink(tmp_path):
     whole, later = of(rows, "top_share", "all"), of(rows, "top_share", "no-first")
     assert len(whole) == 31
     # One token in 128 carries the variance of inner layers, in the trained model and not in its untrained twin.
-    inner = range(8, 25)
+    inner = range(12, 25)
     assert min(whole[layer] for layer in inner) > 0.9
-    assert max(later[layer] for layer in inner) < 0.7
+    assert max(later[layer] for layer in inner) < 0.3
     untrained = of(rows, "top_share", "all", step=0)
-    assert max(untrained[layer] for layer in inner) < 0.5
+    assert max(untrained[layer] for layer in inner) < 0.3
     energies = [r for r in rows if r["measure"] == "energy" and r["step"] == 1]
     assert {r["layer"] for r in energies} == set(range(31))
     assert {r["null"] for r in rows if r["measure"] == "enrichment" and r["step"] == 1} >= {"haar", "axes", "init"}

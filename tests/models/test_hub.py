@@ -7,8 +7,8 @@ import huggingface_hub.constants
 import huggingface_hub.errors
 import pytest
 
-from anisoscope.errors import AnisoscopeError
-from anisoscope.models.hub import cached, forget, is_here, refs, snapshot
+from anisoscope.errors import AnisoscopeError, BrokenRuleError
+from anisoscope.models.hub import cached, forget, is_here, refs, require_revisions, snapshot
 from models.snapshots import cache_model, offline, tiny
 
 
@@ -79,3 +79,9 @@ def test_a_revision_is_forgotten_and_what_others_share_stays(tmp_path, monkeypat
     assert is_here("owner/tiny", "main", cache=tmp_path)
     assert 0 < after < before
     forget("owner/tiny", "step7", cache=tmp_path)
+
+
+def test_a_revision_that_does_not_exist_is_told_with_the_nearest(cache):
+    require_revisions("owner/tiny", ["step0", "step512", "0123456789abcdef"], cache=cache)
+    with pytest.raises(BrokenRuleError, match=r"got step511; the nearest are step512"):
+        require_revisions("owner/tiny", ["step0", "step511"], cache=cache)

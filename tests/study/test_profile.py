@@ -222,3 +222,18 @@ def test_half_precision_is_measured_too(text, tmp_path):
     rows = run.table().to_pylist()
     assert all(np.isfinite(r["value"]) for r in rows if r["measure"] in ("energy", "top_share"))
     assert isinstance(Examination(**run.manifest["config"]), Examination)
+
+
+def test_a_model_spread_by_accelerate_gives_the_same_numbers(text, tmp_path):
+    """Here it is spread over one device; gradients pass accelerate's hooks all the same."""
+    pytest.importorskip("accelerate")
+    card = describe(locate(str(save(tiny("llama"), tmp_path / "model"))))
+    given = settings(text)
+    reading = read_text(card, given, sequences=16)
+    found = []
+    for device_map in (None, "auto"):
+        model = loaded(card, settings(text, device_map=device_map))
+        seen = look(model, choose(model, None, None), reading.chunks(given), step=0, seed=reading.seed)
+        rows = Judge(Brief(given.request(), None)).judged(seen.observed(0, seed=reading.seed)).rows
+        found.append([(r["measure"], r["layer"], r["value"]) for r in rows if r["measure"] == "energy"])
+    assert found[0] == found[1]

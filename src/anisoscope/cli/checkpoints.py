@@ -112,7 +112,7 @@ def checkpoints(
     device_map
         auto spreads a model over several devices, through accelerate.
     threads
-        Threads of every job, the same wherever it runs.
+        Threads of every job, the same wherever it runs; 2.
     seed
         The first seed: it decides which text is drawn, folds and masks.
     seeds
@@ -153,13 +153,13 @@ def checkpoints(
 
     plan = study.Plan(untrusted=include_untrusted, **{name: given[name] for name in _PLAN if name in given})
     means = _means(given, settings.threads)
+    with display() as overseer:
+        course = study.charted(checkpoints, settings, plan, overseer)
+    _plan_shown(study, course, settings, plan)
     if dry_run:
-        with display() as overseer:
-            course = study.charted(checkpoints, settings, plan, overseer)
-        _plan_shown(study, course, settings, plan)
         return
     with display() as overseer:
-        run = study.studied(checkpoints, settings, plan, means, overseer, out=out)
+        run = study.begun(course, settings, plan, means, overseer, out=out)
     finish(run, report=report, again=f"Go on with: anisoscope checkpoints --resume {run.path}")
 
 

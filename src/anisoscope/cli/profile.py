@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -96,7 +97,7 @@ def profile(
     device_map
         auto spreads a model over several devices, through accelerate.
     threads
-        Threads of torch.
+        Threads of torch; by default all cores.
     seed
         Decides which text is drawn, folds, masks and the twin's weights.
     trust_remote_code
@@ -114,7 +115,7 @@ def profile(
         for name, value in locals().items()
         if name not in ("model", "out", "dry_run", "report") and value is not None
     }
-    settings = settings_from(given)
+    settings = settings_from({"threads": os.cpu_count()} | given)
     from anisoscope.study.profile import planned
     from anisoscope.study.profile import profile as study
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ from anisoscope.errors import AnisoscopeError, broken
 
 TEXTS = ("*.json", "*.txt", "*.model", "*.jinja", "*.py")  # code is fetched, and run only if the user trusts it
 WEIGHTS = ("*.safetensors", "*.safetensors.index.json")
+_COMMIT = re.compile(r"[0-9a-f]{7,40}")
 PICKLES = ("*.bin", "*.bin.index.json")
 
 
@@ -93,6 +96,14 @@ def forget(name: str, revision: str, *, cache: Path | None = None) -> None:
     ]
     if commits:
         found.delete_revisions(*commits).execute()
+
+
+def require_revisions(name: str, labels: Iterable[str], *, cache: Path | None = None) -> None:
+    """Raise for a revision that is not among those of the model, with the nearest; a commit may have no name."""
+    there = refs(name, cache=cache)
+    for label in labels:
+        if there and label not in there and not _COMMIT.fullmatch(label):
+            raise _no_such_revision(name, label, there)
 
 
 def _no_such_revision(name: str, revision: str | None, there: list[str]) -> Exception:

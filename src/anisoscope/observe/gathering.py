@@ -85,9 +85,9 @@ class Gathering(Listener):
     _batch: Batched | None = None  # the one of this step
     _pending: Passing | None = None  # the call whose clouds wait in it
     _aside: Aside = field(default_factory=Aside)
-    _passing: dict[int, Passing] = field(default_factory=dict)
+    _passing: dict[tuple[int, torch.device], Passing] = field(default_factory=dict)  # layers may be on several devices
     _counted: set[int] = field(default_factory=set)
-    _sketches: dict[int, Tensor] = field(default_factory=dict)
+    _sketches: dict[tuple[int, torch.device], Tensor] = field(default_factory=dict)
 
     def next_step(
         self,
@@ -204,21 +204,23 @@ class Gathering(Listener):
         self._sums = merged(self._sums, part)
 
     def _call(self, x_BTD: Tensor, batch: Batch) -> Passing:
-        if batch.number not in self._passing:
+        key = batch.number, x_BTD.device
+        if key not in self._passing:
             while len(self._passing) >= _RECENT:  # many micro-batches must not pile up; an old one is made again
                 self._passing.pop(next(iter(self._passing)))
                 self._sums, self._firsts = merged(self._sums, _few(self._firsts)), {}
-            self._passing[batch.number] = self._begun(x_BTD, batch)
+            self._passing[key] = self._begun(x_BTD, batch)
             self._counted.add(batch.number)
-        return self._passing[batch.number]
+        return self._passing[key]
 
     def _begun(self, x_BTD: Tensor, batch: Batch) -> Passing:
-        shape = x_BTD.shape[:2]
-        tokens = batch.tokens
+        shape, device = x_BTD.shape[:2], x_BTD.device
+        tokens = None if batch.tokens is None else batch.tokens.to(device)
         if tokens is None or tokens.shape != shape:  # nothing to tell sequences apart by but their place
-            tokens = torch.arange(shape[0] * shape[1], device=x_BTD.device).reshape(shape) + (batch.number << 32)
+            tokens = torch.arange(shape[0] * shape[1], device=device).reshape(shape) + (batch.number << 32)
         given = batch.mask is not None and batch.mask.shape == shape
-        mask = batch.mask.bool() if given and batch.mask is not None else torch.ones_like(tokens, dtype=torch.bool)
+        every = torch.ones_like(tokens, dtype=torch.bool)
+        mask = batch.mask.to(device).bool() if given and batch.mask is not None else every
         is_new = batch.number not in self._counted
         if is_new:
             self._add({Name("tokens", 0, "all", 0, "sum"): mask.sum()})
@@ -226,9 +228,9 @@ class Gathering(Listener):
             stride = -(-mask.numel() // self.most_tokens)
             # A loader may write the next batch into the same memory before we read it, so a copy.
             return Passing(stride, partial(self._shared_aside, tokens[::stride].clone(), mask[::stride].clone()))
-        context = self._shared(
-            tokens, mask, batch.labels if batch.labels is not None and batch.labels.shape == shape else None
-        )
+        labelled = batch.labels is not None and batch.labels.shape == shape
+        labels = batch.labels.to(device) if labelled and batch.labels is not None else None
+        context = self._shared(tokens, mask, labels)
         for fold, selection in enumerate((context.kept or ()) if is_new else ()):
             self._add({Name("tokens", 0, "all", fold, "kept"): selection.take(tokens[..., None])})
         return Passing(1, lambda: context)
@@ -260,11 +262,11 @@ class Gathering(Listener):
         )
 
     def _sketch(self, delta_BTF: Tensor) -> Tensor:
-        width = delta_BTF.shape[-1]
-        if width not in self._sketches:
+        width, device = delta_BTF.shape[-1], delta_BTF.device
+        if (width, device) not in self._sketches:
             draw = torch.randn(width, SKETCH, generator=torch.Generator().manual_seed(self.seed)) / SKETCH**0.5
-            self._sketches[width] = draw.to(delta_BTF.device, non_blocking=True)
-        return self._sketches[width]
+            self._sketches[width, device] = draw.to(device, non_blocking=True)
+        return self._sketches[width, device]
 
 
 def _few(firsts: dict[Name, list[tuple[Tensor, Tensor]]]) -> Statistics:

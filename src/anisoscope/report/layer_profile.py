@@ -207,7 +207,15 @@ def said(subject: Subject) -> list[Text]:
             continue
         words = MEASURES[measure, None]
         with_first, without = whole[0]["note"], later[0]["note"]
-        ratio = _ratio(subject, measure)
+        ratio, moves = _ratio(subject, measure), _moves(whole[1], later[1])
+        if with_first == without and moves and with_first in ("bell", "valley"):
+            text = (
+                f"the profile of the {words} is a {with_first} with first positions and without them, but another one: "
+                f"it turns at layer {number(whole[1]['value'])} with them and at {number(later[1]['value'])} without. "
+            )
+            text += f"{SINK}; leaving it out changes a layer by a factor of up to {number(ratio)}." if ratio else SINK
+            found.append(Text(text, f"{subject.label}:", "open"))
+            continue
         if with_first == without:
             text = f"the profile of the {words} is {_a(with_first)} with first positions and without them."
             text += f" Leaving them out changes a layer by a factor of up to {number(ratio)}." if ratio else ""
@@ -217,6 +225,11 @@ def said(subject: Subject) -> list[Text]:
         text += f"{SINK}: what differs between the two curves is that token, not the geometry of the others."
         found.append(Text(text, f"{subject.label}:", "open"))
     return found
+
+
+def _moves(a: Row, b: Row) -> bool:
+    """Whether two peaks are at different layers in every batch."""
+    return a["high"] < b["low"] or b["high"] < a["low"]
 
 
 def _ratio(subject: Subject, measure: str) -> float | None:

@@ -23,7 +23,7 @@ COLUMNS: dict[str, tuple[pa.DataType, str]] = {
     "site": (_TEXT, "name of the module"),
     "view": (_TEXT, "representation, weight or embedding"),
     "points": (_TEXT, "activations, gradients, gradients-out, update or update-raw"),
-    "cloud": (_TEXT, "which tokens: all, no-first, or a bin of frequency"),
+    "cloud": (_TEXT, "which tokens: all, no-first, no-special, or a bin of frequency"),
     "proxy": (_TEXT, "method of the subspace"),
     "rank": (_WHOLE, "rank of the subspace"),
     "timing": (_TEXT, "rolling or anchored"),

@@ -90,7 +90,19 @@ def studied(
     out: str | Path | None = None,
 ) -> Run:
     """Study a history into a new run, by default ``runs/<date-time>-checkpoints``."""
-    course = charted(sources, settings, plan, overseer)
+    return begun(charted(sources, settings, plan, overseer), settings, plan, means, overseer, out=out)
+
+
+def begun(
+    course: Course,
+    settings: Examination,
+    plan: Plan,
+    means: Means,
+    overseer: Overseer,
+    *,
+    out: str | Path | None = None,
+) -> Run:
+    """Study a course that was charted."""
     folder = out if out is not None else Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-checkpoints"
     readings = [_reading(course.card, settings, plan, seed) for seed in _seeds(settings, plan)]
     run = create_run(
@@ -211,12 +223,13 @@ def _go_on(
         for seed in _seeds(settings, plan):
             _pool_early(run, [job for job in jobs if job.seed == seed])
         waves.take("late")
-        if not waves.stopped:
-            for seed in _seeds(settings, plan):
-                _write_drift(run, [job for job in jobs if job.seed == seed and job.origin is not None])
-            if not run.manifest["failed"]:
-                _clear(run, jobs)
-            status = "finished"
+        for seed in _seeds(settings, plan):
+            _write_drift(run, [job for job in jobs if job.seed == seed and job.origin is not None])
+        if not run.manifest["failed"]:
+            _clear(run, jobs)
+        status = "finished"
+    except KeyboardInterrupt:  # what is done is written: the study goes on from there
+        pass
     finally:
         run.update(seconds=round(before + time.monotonic() - began, 1))
         run.close(status)
@@ -241,7 +254,6 @@ class _Waves:
         self._run, self._jobs, self._means, self._keeping = run, jobs, means, keeping
         self._overseer = _Noting(overseer, self._ended)
         self._by_task: dict[str, tuple[Job, bool]] = {}
-        self.stopped = False
 
     def names(self) -> list[str]:
         """Of every task that is left."""

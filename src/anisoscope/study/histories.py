@@ -9,7 +9,7 @@ from pathlib import Path
 from anisoscope.errors import AnisoscopeError, BrokenRuleError, broken
 from anisoscope.models.catalogue import find
 from anisoscope.models.fingerprints import fingerprint
-from anisoscope.models.hub import parted, refs, snapshot
+from anisoscope.models.hub import parted, refs, require_revisions, snapshot
 from anisoscope.models.integrity import Checkpoint, Finding, inspect
 from anisoscope.models.revisions import PYTHIA, folders, in_order, place
 
@@ -44,6 +44,7 @@ def labels_of(name: str, asked: str) -> tuple[list[str], list[str]]:
     given = [label.strip() for label in asked.split(",") if label.strip()]
     if len(given) < 2:
         raise broken("--revisions must name at least two revisions", asked, "separate them by commas, or use auto")
+    require_revisions(name, given)
     return in_order(given), []
 
 
