@@ -212,7 +212,6 @@ def _plan_shown(study: Any, course: Any, settings: Any, plan: Any) -> None:
     labels = ", ".join(visible(point.origin.label) for point in course.points)
     size = study.estimated(course, settings, plan)
     console.print(f"{len(course.points)} checkpoints: {labels}", markup=False)
-    console.print(
-        f"{len(jobs) * plan.shards} jobs ({len(jobs)} × {plan.shards} parts of the text), each with:", markup=False
-    )
+    parts = "" if plan.shards == 1 else f" ({len(jobs)} × {plan.shards} parts of the text)"
+    console.print(f"{len(jobs) * plan.shards} jobs{parts}, each with:", markup=False)
     console.print(shown_size(size), markup=False)

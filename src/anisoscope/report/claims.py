@@ -45,7 +45,8 @@ def verdict_section(context: Context) -> Section:
     if everything:
         blocks.append(ladders(context, everything))
     blocks.append(Text(RULE, small=True))
-    blocks += expectations(context)
+    if not context.of_profiles:  # expectations are about a training
+        blocks += expectations(context)
     return Section("verdict", "Verdict", blocks)
 
 

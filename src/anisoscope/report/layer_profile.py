@@ -157,7 +157,7 @@ def _figure(series: list[Series]) -> Figure:
         series,
         colour="tokens",
         panel="model",
-        choose=[Control("measure", "Measure", measures, chosen(measures, "TwoNN dimension"))],
+        choose=[Control("measure", "Measure", measures, chosen(measures, "top share"))],
         toggle=[Control("tokens", "Tokens", values_of(series, "tokens")), Control("model", "Models", models)],
         references=[
             Reference(0.0, "isotropic: 0", {"measure": "average cosine"}),
@@ -228,8 +228,8 @@ def said(subject: Subject) -> list[Text]:
 
 
 def _moves(a: Row, b: Row) -> bool:
-    """Whether two peaks are at different layers in every batch."""
-    return a["high"] < b["low"] or b["high"] < a["low"]
+    """Whether two peaks, of the means over batches, are more than a layer apart."""
+    return abs(a["value"] - b["value"]) > 1
 
 
 def _ratio(subject: Subject, measure: str) -> float | None:

@@ -151,6 +151,7 @@ def charted(sources: Sequence[str], settings: Examination, plan: Plan, overseer:
     """Hash every checkpoint, leave out what cannot be trusted, and find the step of the others."""
     origins, expected = origins_of(sources, plan.revisions)
     keeping = Keeping(origins, plan.keep, settings.allow_pickle)
+    overseer.begun(["integrity"])
     overseer.started("integrity")
 
     def begun(label: str, number: int, total: int) -> None:
