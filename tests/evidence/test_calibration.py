@@ -40,7 +40,10 @@ def rejected(ps):
     return float(np.mean(np.array(ps) <= ALPHA))
 
 
-@pytest.fixture(params=[torch.float32, torch.float64], ids=["float32", "float64"])
+SLOW = pytest.mark.slow  # the rates are those of float32; `make slow` looks at both
+
+
+@pytest.fixture(params=[torch.float32, pytest.param(torch.float64, marks=SLOW)], ids=["float32", "float64"])
 def dtype(request):
     return request.param
 

@@ -131,24 +131,25 @@ def equal(a, b):
 
 
 def test_a_study_goes_on_after_it_was_stopped(trained, tmp_path, monkeypatch):
-    given = (examined(trained), plan(), Means())
-    whole = study.studied([str(history(trained))], *given, quiet(), out=tmp_path / "whole")
+    given = (examined(trained, resamples=9), plan(), Means())
+    some_of = [str(history(trained) / f"checkpoint-{step}") for step in (0, 3, 5, *trained[0].observed[-3:])]
+    whole = study.studied(some_of, *given, quiet(), out=tmp_path / "whole")
     from anisoscope.study import checkpoint_jobs
 
     taken, real = [], checkpoint_jobs.look
 
     def some(*args, **kwargs):
         taken.append(kwargs["step"])
-        if len(taken) == 6:
+        if len(taken) == 4:
             raise KeyboardInterrupt
         return real(*args, **kwargs)
 
     monkeypatch.setattr(checkpoint_jobs, "look", some)
-    assert not study.studied([str(history(trained))], *given, quiet(), out=tmp_path / "stopped").finished
+    assert not study.studied(some_of, *given, quiet(), out=tmp_path / "stopped").finished
     monkeypatch.setattr(checkpoint_jobs, "look", real)
     stopped = open_run(tmp_path / "stopped")
     assert stopped.manifest["status"] == "interrupted"
-    assert len(stopped.manifest["done"]) == 5
+    assert len(stopped.manifest["done"]) == 3
     again = study.resumed(tmp_path / "stopped", Means(), quiet())
     assert again.finished
     equal(rows_of(whole.path), rows_of(again.path))
@@ -156,8 +157,8 @@ def test_a_study_goes_on_after_it_was_stopped(trained, tmp_path, monkeypatch):
 
 def test_jobs_on_ray_give_the_rows_of_the_serial_study_bit_for_bit(trained, tmp_path):
     pytest.importorskip("ray")
-    few = [str(history(trained) / f"checkpoint-{step}") for step in (0, *trained[0].observed[-3:])]
-    given = examined(trained), plan(seeds=2)
+    few = [str(history(trained) / f"checkpoint-{step}") for step in (0, 5, *trained[0].observed[-2:])]
+    given = examined(trained, resamples=9), plan(seeds=2)
     serial = study.studied(few, *given, Means(), quiet(), out=tmp_path / "serial")
     spread = study.studied(few, *given, Means(ray="local"), quiet(), out=tmp_path / "ray")
     assert spread.finished

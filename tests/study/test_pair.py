@@ -170,7 +170,15 @@ def test_ctrl_c_saves_and_resume_gives_what_would_have_been(whole, tmp_path):
     assert_same(where / "run", out)
 
 
-@pytest.mark.parametrize("at", ["rows-decoder-0-000000005", "checkpoint-6", "rows-encoder-0-000000007", "checkpoint-9"])
+@pytest.mark.parametrize(
+    "at",
+    [
+        "rows-decoder-0-000000005",
+        "checkpoint-6",
+        pytest.param("rows-encoder-0-000000007", marks=pytest.mark.slow),
+        pytest.param("checkpoint-9", marks=pytest.mark.slow),
+    ],
+)
 def test_killed_at_any_instant_it_goes_on_to_the_same_rows_and_weights(whole, tmp_path, at):
     where, *_ = whole
     out, role = tmp_path / "run", "encoder-0" if at == "checkpoint-9" else "decoder-0"

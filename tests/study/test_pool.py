@@ -239,7 +239,7 @@ def test_a_machine_that_cannot_do_a_job_is_said_and_waiting_can_be_stopped(local
 def test_what_this_machine_does_not_have_is_an_error_at_once(local_ray, monkeypatch):
     from anisoscope.study import ray_pool
 
-    monkeypatch.setattr(ray_pool, "_connected", lambda means: contextlib.nullcontext(True))  # as if started here
+    monkeypatch.setattr(ray_pool, "connected", lambda means: contextlib.nullcontext(True))  # as if started here
     with pytest.raises(AnisoscopeError, match="1 CPU, 64 GPU, which this machine does not have"):
         run([Task("gpu", jobs.after, (0, 1))], Means(ray="local", gpus=64), Notes())
 

@@ -39,7 +39,7 @@ from anisoscope.study.checkpoint_jobs import (
 from anisoscope.study.examination import Examination, Reading, read_text, require_fitting
 from anisoscope.study.histories import History, Origin, checked, origins_of
 from anisoscope.study.pair import machine, versions
-from anisoscope.study.pool import Means, Outcome, Overseer, Task
+from anisoscope.study.pool import Means, Outcome, Overseer, Task, session
 from anisoscope.study.pool import run as run_all
 from anisoscope.study.profile import about
 from anisoscope.study.sizing import Size, rate_of, size_of
@@ -213,21 +213,22 @@ def _go_on(
     try:
         run.update(status="running", failed={})
         _keep_texts(run, settings, plan, points)
-        waves = _Waves(run, jobs, means, overseer, keeping)
-        overseer.begun(waves.names())
-        waves.take("initial")
-        for seed in _seeds(settings, plan):
-            if f"{_start(jobs, seed).writer}" not in run.manifest["done"]:
-                why = run.manifest["failed"].get(_start(jobs, seed).writer, "it was not begun")
-                raise AnisoscopeError(f"the beginning cannot be judged, and all else is compared with it: {why}")
-        waves.take("early")
-        for seed in _seeds(settings, plan):
-            _pool_early(run, [job for job in jobs if job.seed == seed])
-        waves.take("late")
-        for seed in _seeds(settings, plan):
-            _write_drift(run, [job for job in jobs if job.seed == seed and job.origin is not None])
-        if not run.manifest["failed"]:
-            _clear(run, jobs)
+        with session(means):
+            waves = _Waves(run, jobs, means, overseer, keeping)
+            overseer.begun(waves.names())
+            waves.take("initial")
+            for seed in _seeds(settings, plan):
+                if f"{_start(jobs, seed).writer}" not in run.manifest["done"]:
+                    why = run.manifest["failed"].get(_start(jobs, seed).writer, "it was not begun")
+                    raise AnisoscopeError(f"the beginning cannot be judged, and all else is compared with it: {why}")
+            waves.take("early")
+            for seed in _seeds(settings, plan):
+                _pool_early(run, [job for job in jobs if job.seed == seed])
+            waves.take("late")
+            for seed in _seeds(settings, plan):
+                _write_drift(run, [job for job in jobs if job.seed == seed and job.origin is not None])
+            if not run.manifest["failed"]:
+                _clear(run, jobs)
         status = "finished"
     except KeyboardInterrupt:  # what is done is written: the study goes on from there
         pass

@@ -117,6 +117,18 @@ def run(
     return ledger.close()
 
 
+@contextlib.contextmanager
+def session(means: Means) -> Iterator[None]:
+    """One Ray for several ``run``s inside, so that workers start once; without Ray nothing happens."""
+    if means.ray is None:
+        yield
+        return
+    from anisoscope.study.ray_pool import connected
+
+    with connected(means):
+        yield
+
+
 def report(share: float, text: str = "") -> None:
     """Say from inside a job how far it is, from 0 to 1; elsewhere it does nothing, and it never fails a job."""
     tell = _tell.get()

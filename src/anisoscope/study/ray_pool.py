@@ -12,6 +12,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pickle import PicklingError
 from typing import Any
@@ -77,7 +78,7 @@ class _Wire:
 
 def run_on_ray(ledger: Ledger, means: Means, stop: Callable[[], bool]) -> None:
     """Do what the ledger holds on the Ray of ``means``."""
-    with _connected(means) as ours:
+    with connected(means) as ours:
         lacking = _lacking(means)
         if lacking and ours:
             raise AnisoscopeError(f"a job asks for {lacking}, which this machine does not have; ask for less")
@@ -207,8 +208,11 @@ def _explained(error: Exception, seconds: float) -> Attempt:
     return failed(cause, seconds)
 
 
+_ours: ContextVar[bool] = ContextVar("_ours", default=False)  # whether the Ray that is connected was started here
+
+
 @contextlib.contextmanager
-def _connected(means: Means) -> Iterator[bool]:
+def connected(means: Means) -> Iterator[bool]:
     """Ray as asked for; whether it was started here, and so ends here. One that was there is left as it was."""
     where = str(means.ray)
     if ray.is_initialized():
@@ -218,7 +222,7 @@ def _connected(means: Means) -> Iterator[bool]:
                 f"this process is connected to Ray at {there} and cannot go to {where}; "
                 'call ray.shutdown() first, or use "auto"'
             )
-        yield False
+        yield _ours.get()
         return
     address = os.environ.get("RAY_ADDRESS", "auto") if where == "auto" else where  # as Ray itself reads "auto"
     if address not in ("local", "auto"):
@@ -232,9 +236,11 @@ def _connected(means: Means) -> Iterator[bool]:
         ray.init(**options)
     except Exception as error:
         raise AnisoscopeError(f"no Ray at {where}: {failed(error, 0.0).why}; {_remedy(where, error)}") from error
+    token = _ours.set(where == "local")
     try:
         yield where == "local"
     finally:
+        _ours.reset(token)
         ray.shutdown()
 
 
