@@ -55,10 +55,11 @@ def status(context: Context) -> list[Text]:
 def untrusted(source: Source) -> list[str]:
     """What a study of checkpoints went on without, in words."""
     integrity, failed = source.manifest.get("integrity"), source.manifest.get("failed")
-    left_out = integrity.get("left_out") if isinstance(integrity, dict) else None
+    told = integrity if isinstance(integrity, dict) else {}
+    left_out = told.get("left_out")
     found = []
     if isinstance(left_out, dict) and left_out:
-        total, names = integrity.get("checkpoints", "?"), ", ".join(list(left_out)[:6])
+        total, names = told.get("checkpoints", "?"), ", ".join(list(left_out)[:6])
         more = f" and {len(left_out) - 6} more" if len(left_out) > 6 else ""
         found.append(
             f"{len(left_out)} of {total} checkpoints are left out of every curve: {names}{more}. The section on "
