@@ -126,6 +126,8 @@ def begun(
         failed={},
         seconds=0.0,
     )
+    for seed, reading in zip(_seeds(settings, plan), readings, strict=True):
+        reading.keep(run, seed)
     return _go_on(run, settings, plan, course.points, means, overseer)
 
 
@@ -239,7 +241,7 @@ def _go_on(
 
 
 def _keep_texts(run: Run, settings: Examination, plan: Plan, points: Sequence[Point]) -> None:
-    """Tokenise once what every job reads, unless it is there already."""
+    """Tokenise again what every job reads, where the study was killed before it was kept."""
     for seed in _seeds(settings, plan):
         if not run.has_file(f"text-{seed}.safetensors"):
             card = card_of(points[-1].origin.here(allow_pickle=settings.allow_pickle), settings)
