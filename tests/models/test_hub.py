@@ -64,6 +64,17 @@ def test_a_name_that_is_none_is_told(cache):
         snapshot("a/b/c", cache=cache)
 
 
+def test_a_network_that_does_not_answer_is_no_traceback(cache, monkeypatch):
+    """huggingface_hub lets the errors of its own client through, which are no OSError."""
+    client = pytest.importorskip("httpx2")
+
+    def nobody(self, name):
+        raise client.ConnectError("Name or service not known")
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "list_repo_refs", nobody)
+    assert refs("owner/tiny", cache=cache) == ["step0", "step512"]
+
+
 def test_a_revision_is_forgotten_and_what_others_share_stays(tmp_path, monkeypatch):
     offline(monkeypatch, tmp_path)
     first, second = tiny("gpt2"), tiny("gpt2", seed=1)

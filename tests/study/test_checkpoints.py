@@ -232,11 +232,14 @@ def test_wrong_input_is_told_before_long_work(trained, tmp_path):
         (examined(trained, rank=30), plan(), "at most half of the width"),
         (examined(trained, text="zipf:1", sequences=10**6), plan(), "must give 1000000 sequences"),
         (examined(trained, length=4096), plan(), "takes up to"),
-        (examined(trained, tokeniser=None), plan(), "--tokeniser"),
     ]
     for given, how, message in cases:
         with pytest.raises((AnisoscopeError, BrokenRuleError), match=message):
             study.studied(where, given, how, Means(), quiet(), out=tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+    bare = damaged(trained, tmp_path / "bare", lambda folder: [f.unlink() for f in folder.glob("*/tokenizer.json")])
+    with pytest.raises((AnisoscopeError, BrokenRuleError), match=r"holds no tokeniser .* pass --tokeniser"):
+        study.studied([bare], examined(trained, tokeniser=None), plan(), Means(), quiet(), out=tmp_path / "none")
     assert not (tmp_path / "none").exists()
     short = tmp_path / "short.txt"
     short.write_text("a few words, and no more " * 40)

@@ -193,7 +193,7 @@ def _resumed(resume: str, given: dict[str, Any]) -> None:
     from anisoscope.study import checkpoints as study
 
     there = open_run(resume)
-    if there.finished and not there.manifest.get("failed"):
+    if there.manifest.get("kind") == study.KIND and there.finished and not there.manifest.get("failed"):
         Console(highlight=False, soft_wrap=True).print(
             f"{resume} is finished; there is nothing left to do", markup=False
         )

@@ -12,6 +12,7 @@ from anisoscope.errors import AnisoscopeError, broken
 
 TEXTS = ("*.json", "*.txt", "*.model", "*.jinja", "*.py")  # code is fetched, and run only if the user trusts it
 WEIGHTS = ("*.safetensors", "*.safetensors.index.json")
+_NETWORK = ("httpx", "httpx2", "httpcore", "httpcore2", "requests", "urllib3")  # whose errors mean: nobody answers
 _COMMIT = re.compile(r"[0-9a-f]{7,40}")
 PICKLES = ("*.bin", "*.bin.index.json")
 
@@ -57,6 +58,10 @@ def refs(name: str, *, cache: Path | None = None) -> list[str]:
     except hub.errors.RepositoryNotFoundError as error:
         raise broken("a model must exist on the hub or on this disk", name, "check the name; is it private?") from error
     except (hub.errors.HfHubHTTPError, hub.errors.OfflineModeIsEnabled, OSError):
+        return cached(name, cache=cache)
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] not in _NETWORK:
+            raise
         return cached(name, cache=cache)
     return [ref.name for ref in (*found.branches, *found.tags)]
 

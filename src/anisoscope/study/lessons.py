@@ -30,7 +30,7 @@ class Lessons(Dataset[dict[str, Tensor]]):
     def __init__(
         self, data: Tokenised, role: Role, *, samples: int, seed: int, mask_rate: float, held: bool = False
     ) -> None:
-        self._data, self._role, self._samples = data, role, samples
+        self.data, self._role, self._samples = data, role, samples
         self._seed, self._mask_rate, self._held = seed, mask_rate, held
         self._part: Sequences = data.held if held else data.train
         self._special = np.asarray(data.special_ids, dtype=np.int64)
@@ -64,7 +64,7 @@ class Lessons(Dataset[dict[str, Tensor]]):
 
     def counts(self) -> np.ndarray:
         """How often each id was trained on, in all samples."""
-        found = np.zeros(self._data.vocabulary, dtype=np.int64)
+        found = np.zeros(self.data.vocabulary, dtype=np.int64)
         for number in range(self._samples):
             place = self.place(number)
             np.add.at(found, self._part.ids[place, : self._part.lengths[place]], 1)
@@ -78,8 +78,8 @@ class Lessons(Dataset[dict[str, Tensor]]):
         if not chosen_T.any() and may_T.any():  # every sequence is asked for something
             chosen_T[random.choice(np.flatnonzero(may_T))] = True
         how_T = random.random(len(ids_T))
-        other_T = random.integers(0, self._data.vocabulary, len(ids_T))
-        seen_T = np.where(chosen_T & (how_T < 0.8), self._data.mask_id, ids_T)
+        other_T = random.integers(0, self.data.vocabulary, len(ids_T))
+        seen_T = np.where(chosen_T & (how_T < 0.8), self.data.mask_id, ids_T)
         seen_T = np.where(chosen_T & (how_T >= 0.9), other_T, seen_T)
         return seen_T, np.where(chosen_T, ids_T, IGNORED)
 

@@ -146,12 +146,18 @@ def train(job: Job, data: Tokenised, run: Run, watcher: Watcher, stop: Stop) -> 
         raise sink.failed
     if trainer.state.global_step < settings.steps:
         return False
-    model.save_pretrained(job.weights)
+    _save(model, data, job.weights)
     run.write_tensors(f"counts-{job.name}", {"counts": lessons.counts()})
     shutil.rmtree(job.checkpoints, ignore_errors=True)
     with contextlib.suppress(OSError):  # others are still in there
         job.checkpoints.parent.rmdir()
     return True
+
+
+def _save(model: Any, data: Tokenised, folder: Path) -> None:
+    """Weights with the tokeniser beside them, so that the folder is a model that anyone can load."""
+    model.save_pretrained(folder)
+    (folder / "tokenizer.json").write_text(data.tokeniser.to_json(), encoding="utf-8")
 
 
 def _scope_seed(job: Job, lessons: Lessons) -> int:
@@ -259,7 +265,7 @@ class _Journal(TrainerCallback):
         """Keep the weights that an observation is of, named as Trainer names checkpoints."""
         step, due = state.global_step, self._job.settings.observed
         if self._job.settings.history and (step % due == 0 if isinstance(due, int) else step in due):
-            model.save_pretrained(self._job.history / f"checkpoint-{step}")
+            _save(model, self._lessons.data, self._job.history / f"checkpoint-{step}")
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Write the loss of every few steps."""
