@@ -3,7 +3,6 @@
 import io
 import json
 import os
-import random
 import shutil
 import signal
 import subprocess
@@ -16,18 +15,14 @@ from safetensors.torch import load_file, save_file
 
 from anisoscope import cli
 from anisoscope.store.run import open_run
-from models.snapshots import LETTERS, cache_model, offline, save, tiny
+from models.snapshots import cache_model, letters, offline, save, tiny
 
 FAST = ["--length", "32", "--sequences", "16", "--rank", "4", "--resamples", "19", "--device", "cpu", "--threads", "1"]
 
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("text")
-    random.seed(0)
-    for number in range(60):
-        (folder / f"{number}.txt").write_text("".join(random.choices(LETTERS, k=600)))
-    return f"{folder}/*.txt"
+    return letters(tmp_path_factory.mktemp("text"))
 
 
 def moved(model, share, seed):

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import random
 import string
 import tempfile
 from pathlib import Path
@@ -172,3 +173,11 @@ def write_gguf(model, file):
     writer.write_tensors_to_file()
     writer.close()
     return Path(file)
+
+
+def letters(folder, documents=60, size=600):
+    """Text files that the tokeniser of single letters reads, as a glob."""
+    drawn = random.Random(0)
+    for number in range(documents):
+        (folder / f"{number}.txt").write_text("".join(drawn.choices(LETTERS, k=size)))
+    return f"{folder}/*.txt"

@@ -3,8 +3,9 @@
 import pytest
 import torch
 
+from anisoscope.data.tokeniser_files import load_tokeniser
 from anisoscope.models.catalogue import CATALOGUE, find
-from anisoscope.models.loading import describe, load, locate, tokeniser_file, untrained
+from anisoscope.models.loading import describe, load, locate, untrained
 from anisoscope.models.revisions import place
 from models.snapshots import ENCODERS, LAYERS, VOCABULARY, WIDTH, batch, cache_model, offline, tiny
 
@@ -77,9 +78,10 @@ def test_a_stand_in_of_every_entry_is_located_described_and_loaded(entry, tmp_pa
         assert torch.isfinite(loss)
         assert all(torch.isfinite(part.grad).all() for part in one.parameters() if part.grad is not None)
         assert sum(part.grad is not None for part in one.parameters()) > 4
-    parts = tokeniser_file(located)
-    assert parts.backend.encode("ab", add_special_tokens=False).ids == [5, 6]
-    assert parts.roles == {"pad": "<pad>", "mask": "<mask>", "end": "<end>", "unknown": "<unk>"}
+    tokeniser = load_tokeniser(str(located.path))
+    assert tokeniser.encode("ab") == [5, 6]
+    assert (tokeniser.pad_id, tokeniser.mask_id, tokeniser.end_id) == (0, 1, 2)
+    assert tokeniser.own_vocabulary == VOCABULARY
 
 
 def _same(one, other):

@@ -8,14 +8,15 @@ from pathlib import Path
 import pytest
 import torch
 
+from anisoscope.data.tokeniser_files import load_tokeniser
 from anisoscope.errors import AnisoscopeError, DamagedFileError
 from anisoscope.models.loading import (
     _refuse_empty,
     _refuse_unread,
+    converted_tokeniser,
     describe,
     load,
     locate,
-    tokeniser_file,
     untrained,
 )
 from anisoscope.models.located import quiet
@@ -417,26 +418,25 @@ def test_loading_is_silent_and_leaves_the_library_as_it_was(tmp_path, capfd):
 def test_a_folder_without_a_tokeniser_says_so(tmp_path):
     located = locate(str(save(tiny("gpt2"), tmp_path / "model", tokeniser=False)))
     with pytest.raises(AnisoscopeError, match="pass --tokeniser"):
-        tokeniser_file(located)
+        converted_tokeniser(located)
 
 
 def test_a_tokeniser_of_the_older_form_is_converted(tmp_path):
     folder = save(tiny("bert"), tmp_path / "model", tokeniser=False)
     tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "hello", "world"]
     (folder / "vocab.txt").write_text("\n".join(tokens))
-    parts = tokeniser_file(locate(str(folder)))
+    parts = converted_tokeniser(locate(str(folder)))
     assert parts.backend.encode("Hello world", add_special_tokens=False).ids == [5, 6]
     assert parts.roles["mask"] == "[MASK]"
 
 
 def test_a_damaged_tokeniser_is_named(llama):
-    located = locate(str(llama))
     (llama / "tokenizer_config.json").write_text("{")
     with pytest.raises(DamagedFileError, match=r"tokenizer_config\.json"):
-        tokeniser_file(located)
+        load_tokeniser(str(llama))
     (llama / "tokenizer.json").write_text("{}")
     with pytest.raises(DamagedFileError, match=r"tokenizer\.json"):
-        tokeniser_file(located)
+        load_tokeniser(str(llama))
 
 
 # GGUF
@@ -457,7 +457,7 @@ def test_a_gguf_file_is_a_model_with_a_tokeniser(tmp_path, tied, capfd):
     model(**batch()).loss.backward()
     assert all(part.grad is not None for part in model.parameters())
     assert not same(untrained(card), saved)
-    parts = tokeniser_file(located)
+    parts = converted_tokeniser(located)
     assert parts.backend.encode("abc", add_special_tokens=False).tokens == ["ab", "c"]
     assert (parts.roles["end"], parts.roles["pad"]) == ("<end>", "<pad>")
     assert capfd.readouterr() == ("", "")
@@ -484,7 +484,7 @@ def test_a_real_gguf_model_speaks_english():
     card = describe(located)
     assert (card.objective, card.layers, card.width, card.parameters) == ("causal", 30, 576, 134_515_008)
     model = load(card)
-    encode = tokeniser_file(located).backend.encode
+    encode = converted_tokeniser(located).backend.encode
     losses = []
     for text in (
         "The capital of France is Paris, and the capital of Italy is Rome.",

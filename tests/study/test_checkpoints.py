@@ -18,6 +18,7 @@ from anisoscope.observe.judging import Request
 from anisoscope.observe.looking import look
 from anisoscope.store.run import open_run
 from anisoscope.study import checkpoints as study
+from anisoscope.study import keeping as kept
 from anisoscope.study.examination import NULLS, examination_of
 from anisoscope.study.histories import Origin
 from anisoscope.study.lessons import Lessons, collated
@@ -261,14 +262,14 @@ def test_weights_are_not_changed_by_a_study(trained):
 
 def test_no_more_downloads_are_kept_than_asked_and_none_that_was_there(monkeypatch):
     here, gone = {"step0"}, []
-    monkeypatch.setattr(study, "is_here", lambda name, label, **options: label in here)
-    monkeypatch.setattr(study, "forget", lambda name, label: gone.append(label))
+    monkeypatch.setattr(kept, "is_here", lambda name, label, **options: label in here)
+    monkeypatch.setattr(kept, "forget", lambda name, label: gone.append(label))
     origins = [Origin(f"step{step}", name="owner/tiny") for step in range(6)]
-    keeping = study.Keeping(origins, 2, allow_pickle=False)
+    keeping = kept.Keeping(origins, 2, allow_pickle=False)
     for origin in origins:
         keeping.used(origin)
     assert gone == ["step1", "step2", "step3"]
-    everything = study.Keeping(origins, None, allow_pickle=False)
+    everything = kept.Keeping(origins, None, allow_pickle=False)
     for origin in origins:
         everything.used(origin)
     assert len(gone) == 3

@@ -1,7 +1,6 @@
 """A finished model profiled: tiny ones made here, from the folder a user has, into a run and a page."""
 
 import io
-import random
 
 import numpy as np
 import pytest
@@ -25,16 +24,12 @@ from anisoscope.study.layers import Profile, draw, sequences_needed, vectors_of
 from anisoscope.study.overseeing import JobLines
 from anisoscope.study.profile import planned, profile
 from anisoscope.study.sizing import statistics_bytes
-from models.snapshots import LETTERS, WIDTH, save, tiny
+from models.snapshots import WIDTH, letters, save, tiny
 
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("text")
-    random.seed(0)
-    for number in range(60):
-        (folder / f"{number}.txt").write_text("".join(random.choices(LETTERS, k=600)))
-    return f"{folder}/*.txt"
+    return letters(tmp_path_factory.mktemp("text"))
 
 
 def quiet():

@@ -34,12 +34,12 @@ from anisoscope.models.fingerprints import weight_files
 from anisoscope.models.located import (
     Located,
     TokeniserParts,
+    converted_tokeniser,
     library,
     locate,
     needs_gguf,
     quiet,
     reason,
-    tokeniser_file,
 )
 
 __all__ = [
@@ -47,10 +47,10 @@ __all__ = [
     "Located",
     "Objective",
     "TokeniserParts",
+    "converted_tokeniser",
     "describe",
     "load",
     "locate",
-    "tokeniser_file",
     "untrained",
 ]
 _NAMED = 4  # tensors that a message names

@@ -6,7 +6,6 @@ Nothing is loaded here but the tokeniser's files.
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import warnings
 from collections.abc import Iterator, Mapping
@@ -15,13 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from anisoscope.errors import AnisoscopeError, DamagedFileError, broken
+from anisoscope.errors import AnisoscopeError, broken
 from anisoscope.models import hub
 from anisoscope.models.catalogue import find
 from anisoscope.models.fingerprints import weight_files
 
 _ROLES = {"pad": "pad_token", "mask": "mask_token", "end": "eos_token", "unknown": "unk_token"}
-_ROLE_FILES = ("tokenizer_config.json", "special_tokens_map.json")
 # Older repositories, as OPT's, have one of these in place of a tokenizer.json: transformers converts them.
 _OLDER_TOKENISERS = ("vocab.json", "vocab.txt", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model")
 
@@ -82,27 +80,29 @@ def locate(
     return Located((entry.repository if entry else name).rpartition("/")[2], revision, _checked(folder, allow_pickle))
 
 
-def tokeniser_file(located: Located) -> TokeniserParts:
-    """The tokeniser that lies beside the weights, or inside a ``.gguf`` file."""
-    if located.is_gguf:
-        return _converted(located)
-    file = located.path / "tokenizer.json"
-    if not file.is_file():
-        if not any((located.path / name).is_file() for name in _OLDER_TOKENISERS):
-            raise AnisoscopeError(
-                f"{located.path} holds no tokeniser (no tokenizer.json, {', '.join(_OLDER_TOKENISERS)}); pass"
-                " --tokeniser with the path of one, or the name of a model that has it"
-            )
-        return _converted(located)
+def converted_tokeniser(located: Located) -> TokeniserParts:
+    """The tokeniser inside a ``.gguf`` file, or of an older form beside the weights; a ``tokenizer.json`` needs none."""
+    if not located.is_gguf and not any((located.path / name).is_file() for name in _OLDER_TOKENISERS):
+        raise AnisoscopeError(
+            f"{located.path} holds no tokeniser (no tokenizer.json, {', '.join(_OLDER_TOKENISERS)}); pass"
+            " --tokeniser with the path of one, or the name of a model that has it"
+        )
+    auto = library().AutoTokenizer
+    needs_gguf(located)
     try:
-        import tokenizers
-    except ImportError as error:
-        raise AnisoscopeError('models need tokenizers: pip install "anisoscope[models]"') from error
-    try:
-        backend = tokenizers.Tokenizer.from_file(str(file))
+        with quiet():
+            found = auto.from_pretrained(**located.source, local_files_only=True)
     except Exception as error:
-        raise DamagedFileError(f"{file} is no tokenizer.json: {error}; is the file complete?") from error
-    return TokeniserParts(backend, _roles(located.path), {"kind": "loaded", "path": str(file)})
+        raise AnisoscopeError(
+            f"the tokeniser of {located.path} cannot be read: {reason(error)}; pass --tokeniser with another"
+        ) from error
+    backend = getattr(found, "backend_tokenizer", None)
+    if backend is None:
+        raise AnisoscopeError(f"the tokeniser of {located.path} has no fast form; pass --tokeniser with another")
+    # A copy: the tokens that are added to it later are none of transformers' business.
+    backend = type(backend).from_str(backend.to_str())
+    roles = {role: str(token) for role, key in _ROLES.items() if (token := getattr(found, key, None))}
+    return TokeniserParts(backend, roles, {"kind": "converted", "path": str(located.path)})
 
 
 def library() -> Any:
@@ -176,39 +176,3 @@ def _checked(path: Path, allow_pickle: bool) -> Path:
     if any(path.glob("*.safetensors*")) or any(path.glob("*.bin")):  # a configuration alone still has an untrained twin
         weight_files(path, allow_pickle=allow_pickle)
     return path
-
-
-def _converted(located: Located) -> TokeniserParts:
-    auto = library().AutoTokenizer
-    needs_gguf(located)
-    try:
-        with quiet():
-            found = auto.from_pretrained(**located.source, local_files_only=True)
-    except Exception as error:
-        raise AnisoscopeError(
-            f"the tokeniser of {located.path} cannot be read: {reason(error)}; pass --tokeniser with another"
-        ) from error
-    backend = getattr(found, "backend_tokenizer", None)
-    if backend is None:
-        raise AnisoscopeError(f"the tokeniser of {located.path} has no fast form; pass --tokeniser with another")
-    # A copy: the tokens that are added to it later are none of transformers' business.
-    backend = type(backend).from_str(backend.to_str())
-    roles = {role: str(token) for role, key in _ROLES.items() if (token := getattr(found, key, None))}
-    return TokeniserParts(backend, roles, {"kind": "converted", "path": str(located.path)})
-
-
-def _roles(folder: Path) -> dict[str, str]:
-    roles: dict[str, str] = {}
-    for name in _ROLE_FILES:
-        try:
-            told = json.loads((folder / name).read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            continue
-        except (OSError, ValueError) as error:
-            raise DamagedFileError(f"{folder / name} cannot be read: {error}; download it again") from error
-        for role, key in _ROLES.items():
-            token = told.get(key)
-            token = token.get("content") if isinstance(token, dict) else token
-            if isinstance(token, str):
-                roles.setdefault(role, token)
-    return roles

@@ -9,21 +9,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from anisoscope.errors import AnisoscopeError, broken
-from anisoscope.geometry.subspace import Subspace, principal_angles
+from anisoscope.errors import AnisoscopeError
 from anisoscope.models.cards import Card, maker_of, own_random
-from anisoscope.models.hub import forget, is_here
-from anisoscope.models.revisions import counts_tokens, place
 from anisoscope.observe.choosing import choose
 from anisoscope.observe.memory import Memory
-from anisoscope.observe.rows import Row, row, skipped_row
+from anisoscope.observe.rows import skipped_row
 from anisoscope.observe.statistics import Statistics, merged
 from anisoscope.store.run import Run, create_run, open_run
 from anisoscope.study.checkpoint_jobs import (
@@ -34,10 +31,12 @@ from anisoscope.study.checkpoint_jobs import (
     examine,
     gather,
     initial_file,
-    subspaces,
 )
-from anisoscope.study.examination import Examination, Reading, read_text, require_fitting
-from anisoscope.study.histories import History, Origin, checked, origins_of
+from anisoscope.study.course import Course, Plan, Point, charted
+from anisoscope.study.drift import write_drift
+from anisoscope.study.examination import Examination, Reading, read_text
+from anisoscope.study.histories import Origin
+from anisoscope.study.keeping import Keeping
 from anisoscope.study.pair import machine, versions
 from anisoscope.study.pool import Means, Outcome, Overseer, Task, session
 from anisoscope.study.pool import run as run_all
@@ -46,38 +45,6 @@ from anisoscope.study.sizing import Size, rate_of, size_of
 
 EARLY = 0.3
 KIND = "checkpoints"
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """A checkpoint that curves go through."""
-
-    origin: Origin
-    step: int
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """How a history is studied; ``steps`` is the length of training if it went on after the last checkpoint."""
-
-    revisions: str | None = None
-    seeds: int = 1
-    shards: int = 1
-    probe: int = 5120
-    steps: int | None = None
-    keep: int | None = None
-    untrusted: bool = False  # draw through checkpoints that the integrity check would leave out
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Course:
-    """A history brought into order: what was found of it, and what is studied."""
-
-    history: History
-    points: tuple[Point, ...]
-    left_out: dict[str, str]
-    tokens: bool  # whether labels count tokens
-    card: Card
 
 
 def studied(
@@ -149,37 +116,6 @@ def resumed(path: str | Path, means: Means, overseer: Overseer) -> Run:
     return _go_on(run, settings, Plan(**given), points, means, overseer)
 
 
-def charted(sources: Sequence[str], settings: Examination, plan: Plan, overseer: Overseer) -> Course:
-    """Hash every checkpoint, leave out what cannot be trusted, and find the step of the others."""
-    origins, expected = origins_of(sources, plan.revisions)
-    keeping = Keeping(origins, plan.keep, settings.allow_pickle)
-    overseer.begun(["integrity"])
-    overseer.started("integrity")
-
-    def begun(label: str, number: int, total: int) -> None:
-        overseer.progressed("integrity", number / total, f"hashing {label}")
-
-    began = time.monotonic()
-    history = checked(origins, expected=expected, allow_pickle=settings.allow_pickle, begun=begun, done=keeping.used)
-    overseer.ended(Outcome(Task("integrity", checked), seconds=time.monotonic() - began))
-    by_label = {origin.label: origin for origin in origins}
-    findings = {f.label: f.text for f in history.findings if f.excluded}
-    trusted = history.checkpoints if plan.untrusted else history.trusted
-    there = [one for one in trusted if one.weights is not None]
-    tokens = sum(counts_tokens(one.label) for one in there) * 2 > len(there)
-    points, left_out = _placed([by_label[one.label] for one in there], tokens)
-    if not plan.untrusted:
-        left_out = findings | left_out
-    if len(points) < 2:
-        why = "; ".join(left_out.values()) or "the labels tell no step"
-        raise AnisoscopeError(f"fewer than two checkpoints are left to study: {why}")
-    card = card_of(points[-1].origin.here(allow_pickle=settings.allow_pickle), settings)
-    require_fitting(card, settings)
-    if plan.revisions is None and plan.steps is not None and plan.steps < points[-1].step:
-        raise broken("--steps must not be before the last checkpoint", plan.steps, f"it is at {points[-1].step}")
-    return Course(history, tuple(points), left_out, tokens, card)
-
-
 def estimated(course: Course, settings: Examination, plan: Plan) -> Size:
     """Memory and time of one job, before it starts."""
     size = size_of(course.card, settings, profiled=False, sequences=0, rate=rate_of(settings))
@@ -228,7 +164,7 @@ def _go_on(
                 _pool_early(run, [job for job in jobs if job.seed == seed])
             waves.take("late")
             for seed in _seeds(settings, plan):
-                _write_drift(run, [job for job in jobs if job.seed == seed and job.origin is not None])
+                write_drift(run, [job for job in jobs if job.seed == seed and job.origin is not None])
             if not run.manifest["failed"]:
                 _clear(run, jobs)
         status = "finished"
@@ -322,27 +258,6 @@ class _Noting:
         self._overseer.ended(outcome)
 
 
-class Keeping:
-    """Lets go of downloaded revisions beyond so many; what was on the disk before is never touched."""
-
-    def __init__(self, origins: Sequence[Origin], keep: int | None, allow_pickle: bool) -> None:
-        self._keep, self._held = keep, list[Origin]()
-        hub = [one for one in origins if one.name is not None] if keep is not None else []
-        self._ours = {
-            one for one in hub if one.name is not None and not is_here(one.name, one.label, allow_pickle=allow_pickle)
-        }
-
-    def used(self, origin: Origin) -> None:
-        """A revision was read; the oldest ones go."""
-        if self._keep is None or origin not in self._ours:
-            return
-        self._held = [one for one in self._held if one != origin] + [origin]
-        while len(self._held) > self._keep:
-            gone = self._held.pop(0)
-            assert gone.name is not None, "only revisions of the hub are ours"
-            forget(gone.name, gone.label)
-
-
 def _tasks(job: Job) -> list[list[Task]]:
     """The rounds of a job: all at once, or parts of the text and then the judgement."""
     if job.shards == 1:
@@ -364,28 +279,6 @@ def _reading(card: Card, settings: Examination, plan: Plan, seed: int) -> Readin
     extra = -(-plan.probe * 5 // 4 // settings.length) if plan.probe else 0
     own = settings.model_copy(update={"seed": seed})
     return read_text(card, own, sequences=settings.sequences + extra)
-
-
-def _placed(origins: Sequence[Origin], tokens: bool) -> tuple[list[Point], dict[str, str]]:
-    """Steps of labels, later stages after earlier ones; those that tell none are left out."""
-    found: list[Point] = []
-    left_out: dict[str, str] = {}
-    stage, offset = 0, 0
-    for origin in origins:
-        at = place(origin.label)
-        if at is None or counts_tokens(origin.label) != tokens:
-            what = "number of tokens" if tokens else "step"
-            left_out[origin.label] = f"{origin.label} tells no {what}"
-            continue
-        if at[0] != stage and found:
-            offset = found[-1].step
-        stage = at[0]
-        step = offset + int(at[1])
-        if found and step <= found[-1].step:
-            left_out[origin.label] = f"{origin.label} is at the step of {found[-1].origin.label}"
-            continue
-        found.append(Point(origin, step))
-    return found, left_out
 
 
 def _sites(card: Card, settings: Examination) -> dict[str, dict[str, str]]:
@@ -432,60 +325,6 @@ def _pool_early(run: Run, jobs: Sequence[Job]) -> None:
         pool = merged(pool, Memory.from_bytes(content, early_file(job.seed, job.label)).occasions.get("early", {}))
     if pool and not run.has_file(early_file(jobs[0].seed)):
         run.write_file(early_file(jobs[0].seed), Memory(0, 0, occasions={"early": pool}).to_bytes())
-
-
-def _write_drift(run: Run, jobs: Sequence[Job]) -> None:
-    """Angles to the first and the previous checkpoint; of the proxies only those of the last are kept."""
-    first: dict[str, torch.Tensor] = {}
-    previous: dict[str, torch.Tensor] = {}
-    done = [job for job in jobs if job.writer in run.manifest["done"]]
-    for job in done:
-        if not run.has_file(f"{subspaces(job, 'rolling')}.safetensors"):  # drift was written before
-            return
-        kept = run.tensors(subspaces(job, "rolling"))
-        now = {name: torch.from_numpy(kept[name]) for name in sorted(kept)}  # files have no order of their own
-        rows = []
-        for since, before in (("first", first), ("previous", previous)):
-            rows += _drift(job, now, before, since)
-        about = {"model": job.name, "role": run.manifest["role"], "seed": job.seed}
-        sites = run.manifest["sites"]
-        rows = [r | about | {"site": sites.get(r["view"], {}).get(str(r["layer"]))} for r in rows]
-        if rows:
-            run.write(f"{job.writer}-drift", rows)
-        first, previous = first or now, now
-    for job in [] if run.manifest["failed"] else done[:-1]:
-        for timing in ("rolling", "anchored"):
-            run.remove_file(f"{subspaces(job, timing)}.safetensors")
-
-
-def _drift(job: Job, now: dict[str, torch.Tensor], before: dict[str, torch.Tensor], since: str) -> list[Row]:
-    """Mean principal angle in degrees, both folds together."""
-    pairs: dict[str, list[torch.Tensor]] = {}
-    for name, basis in now.items():
-        if name in before:
-            angles = principal_angles(Subspace(basis), Subspace(before[name]))
-            pairs.setdefault(name.rpartition(".")[0], []).append(angles)
-    rows = []
-    for name, angles in pairs.items():
-        view, layer, cloud, proxy = name.split(".")
-        whole = torch.cat(angles)
-        rows.append(
-            row(
-                step=job.step,
-                layer=int(layer),
-                view=view,
-                points="activations",
-                cloud=cloud,
-                proxy=proxy,
-                rank=now[f"{name}.0"].shape[1],
-                timing="rolling",
-                measure="angle",
-                variant=f"since {since}",
-                value=float(whole.mean().rad2deg()),
-                n=whole.numel(),
-            )
-        )
-    return rows
 
 
 def _clear(run: Run, jobs: Sequence[Job]) -> None:

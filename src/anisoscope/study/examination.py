@@ -23,7 +23,7 @@ from anisoscope.data.tokens import Sequences, Tokenised
 from anisoscope.errors import broken
 from anisoscope.models.cards import Card
 from anisoscope.models.loading import load, untrained
-from anisoscope.models.located import tokeniser_file
+from anisoscope.models.located import converted_tokeniser
 from anisoscope.models.twins import Role
 from anisoscope.observe.judging import Request
 from anisoscope.observe.probing import FEWEST, Probe
@@ -167,10 +167,11 @@ def require_fitting(card: Card, settings: Examination) -> None:
 
 def tokeniser_of(card: Card, settings: Examination) -> Tokeniser:
     """The model's own tokeniser, or the one that was named; raises if the two do not fit."""
-    if settings.tokeniser is not None:
-        found = load_tokeniser(settings.tokeniser)
+    own = card.located.path / "tokenizer.json"
+    if settings.tokeniser is not None or own.is_file():
+        found = load_tokeniser(settings.tokeniser or str(own))
     else:
-        parts = tokeniser_file(card.located)
+        parts = converted_tokeniser(card.located)
         found = finished(parts.backend, dict(parts.about), roles=parts.roles)
     if found.own_vocabulary > card.vocabulary:
         raise broken(
