@@ -81,7 +81,7 @@ def locate(
 
 
 def converted_tokeniser(located: Located) -> TokeniserParts:
-    """The tokeniser inside a ``.gguf`` file, or of an older form beside the weights; a ``tokenizer.json`` needs none."""
+    """The tokeniser inside a ``.gguf`` file, or of an older form beside the weights; ``tokenizer.json`` aside."""
     if not located.is_gguf and not any((located.path / name).is_file() for name in _OLDER_TOKENISERS):
         raise AnisoscopeError(
             f"{located.path} holds no tokeniser (no tokenizer.json, {', '.join(_OLDER_TOKENISERS)}); pass"
