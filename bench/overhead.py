@@ -1,9 +1,9 @@
 """What the scope costs beside bare training, interleaved in one run: ``python -m bench.overhead [--device cuda]``.
 
 * *always*: pairs of blocks of steps, bare and observed with ``schedule="always"``, ratio of medians of the blocks.
-* *default*: whole trainings of ``--steps`` steps with the default schedule, judging and the drain at ``close()``
-  included, against the median bare step before and after. On the CPU, whose pace changes within minutes, bare stretches
-  lie between sections of the training; each section is drained before, so that no judging falls into a bare stretch.
+* *default*: a whole training of ``--steps`` steps with the default schedule, judging and the drain at ``close()``
+  included. The pace of a machine changes within minutes, so bare stretches lie between sections of the training; each
+  section waits for its judgements, which counts as its cost, so that none falls into a bare stretch.
 
 On a GPU the model has the shape of Pythia-160M and 32 768 tokens a step in bfloat16, eager and with compiled blocks; on
 the CPU four layers of width 128 and 2 048 tokens a step.
@@ -14,9 +14,10 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ SHAPES = {
 }
 
 WARM_UP = 20  # steps before the first that count
+BREAKS = (0.7, 0.9)  # where a training on a GPU pauses: so late that all observations so far are judged
 
 
 class Training:
@@ -113,7 +115,7 @@ def always(training: Training, *, rounds: int, block: int, views: tuple[str, ...
     )
 
 
-def in_sections(training: Training, *, steps: int, section: int, bare_steps: int) -> dict[str, float]:
+def default(training: Training, *, steps: int, breaks: Sequence[int], bare_steps: int) -> dict[str, float]:
     """One observed training with bare stretches between its sections, each section against those around it."""
     training.run(WARM_UP)
     scope = Scope(training.model, steps=steps, strict=True)
@@ -123,42 +125,17 @@ def in_sections(training: Training, *, steps: int, section: int, bare_steps: int
         scope.rows()  # waits for what is being judged
 
     bare, spent, expected = [training.timed(partial(training.run, bare_steps)) / bare_steps], 0.0, 0.0
-    for start in range(0, steps, section):
-        count = min(section, steps - start)
-        took = training.timed(partial(watched, count))
+    for start, end in pairwise((0, *breaks, steps)):
+        took = training.timed(partial(watched, end - start))
         bare.append(training.timed(partial(training.run, bare_steps)) / bare_steps)
         spent += took
-        expected += count * (bare[-2] + bare[-1]) / 2
+        expected += (end - start) * (bare[-2] + bare[-1]) / 2
     drain = training.timed(scope.close)
     return {
         "bare": expected / steps,
         "total": spent + drain,
-        "drain": drain,
         "overhead": (spent + drain) / expected - 1,
         "rows": len(scope.rows()),
-        "spread": max(bare) / min(bare) - 1,
-    }
-
-
-def default(training: Training, *, steps: int, bare_steps: int, repeats: int, **options: Any) -> dict[str, float]:
-    """Whole observed trainings, each between stretches of bare steps."""
-    bare, totals, drains, rows = [], [], [], 0
-    training.run(WARM_UP)
-    for _ in range(repeats):
-        bare.append(training.timed(partial(training.run, bare_steps)) / bare_steps)
-        scope = Scope(training.model, steps=steps, strict=True, **options)
-        took = training.timed(partial(training.run, steps, scope))
-        drains.append(training.timed(scope.close))
-        totals.append(took + drains[-1])
-        rows = len(scope.rows())
-        bare.append(training.timed(partial(training.run, bare_steps)) / bare_steps)
-    step, total = statistics.median(bare), statistics.median(totals)
-    return {
-        "bare": step,
-        "total": total,
-        "drain": statistics.median(drains),
-        "overhead": total / (steps * step) - 1,
-        "rows": rows,
         "spread": max(bare) / min(bare) - 1,
     }
 
@@ -169,7 +146,6 @@ def main() -> None:
     parser.add_argument("--device", choices=SHAPES, default="cpu")
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--rounds", type=int, default=8)
-    parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--only", choices=("always", "default"))
     parser.add_argument("--compiled", choices=("eager", "blocks", "both"), default="both")
     parser.add_argument("--out")
@@ -189,13 +165,10 @@ def main() -> None:
                 lines.append(f"| {name} | {label} | {1e3 * bare:.2f} | {1e3 * observed:.2f} | {cost} |")
                 print(lines[-1], flush=True)
         if given.only != "always":
-            if given.device == "cpu":
-                found = in_sections(training, steps=given.steps, section=100, bare_steps=25)
-            else:
-                bare_steps = max(20, given.steps // 40)
-                found = default(training, steps=given.steps, bare_steps=bare_steps, repeats=given.repeats)
-            label = f"default schedule, {given.steps} steps, drain {found['drain']:.1f} s"
-            label += f"; bare stretches differ by {100 * found['spread']:.1f} %"
+            on_cpu = given.device == "cpu"
+            breaks = range(100, given.steps, 100) if on_cpu else [int(share * given.steps) for share in BREAKS]
+            found = default(training, steps=given.steps, breaks=breaks, bare_steps=25 if on_cpu else 50)
+            label = f"default schedule, {given.steps} steps; bare stretches differ by {100 * found['spread']:.1f} %"
             each = found["total"] / given.steps
             cost = f"{100 * found['overhead']:+.2f} %"
             lines.append(f"| {name} | {label} | {1e3 * found['bare']:.2f} | {1e3 * each:.2f} | {cost} |")

@@ -181,7 +181,7 @@ class Taps:
             self.first_hidden = output
 
         def arrived(gradient: Tensor) -> None:
-            line.say(tokens.device.type, lambda listener: listener.looked_up(tokens, gradient.detach(), batch))
+            line.say(gradient.device.type, lambda listener: listener.looked_up(tokens, gradient.detach(), batch))
 
         output.register_hook(arrived)
 

@@ -146,8 +146,11 @@ class Gathering(Listener):
         context = call.context
         self._aside.join()
         x_BTD, delta_BTF = x_BTD[:: call.stride], delta_BTF[:: call.stride]
+        if batch.mask is not None:  # what padding holds need not be finite
+            delta_BTF = torch.where(context.mask[..., None], delta_BTF, 0)
         for fold, mask_BT in enumerate(context.mask & context.members[..., None]):
-            product = _product(torch.where(mask_BT[..., None], delta_BTF, 0), x_BTD, batch.sixteen_bit)
+            masked = torch.where(mask_BT[..., None], x_BTD, 0)  # there are mostly fewer inputs than outputs
+            product = _product(delta_BTF, masked, batch.sixteen_bit)
             if self.guard:
                 product = torch.where(torch.isfinite(product.sum()), product, 0.0)
             self._add({Name("weight", layer, "gradients", fold, "sum"): product})
@@ -163,9 +166,11 @@ class Gathering(Listener):
         """Add up the gradient of the embedding's input side, type by type."""
         if "embedding" not in self.views or gradient.shape[:-1] != tokens.shape:
             return
+        tokens = tokens.to(gradient.device)  # they may have been given on another than the table's
         rows, ids = gradient.reshape(-1, gradient.shape[-1]).float(), tokens.reshape(-1).long()
         table = rows.new_zeros(self.vocabulary, rows.shape[1]).index_add_(0, ids, rows)
-        mask = batch.mask.bool() if batch.mask is not None and batch.mask.shape == tokens.shape else None
+        given = batch.mask is not None and batch.mask.shape == tokens.shape
+        mask = batch.mask.to(tokens.device).bool() if given and batch.mask is not None else None
         seen = TokenCounts.of(tokens, vocabulary=self.vocabulary, mask=mask).counts
         self._add({Name("embedding", 0, "table", 0, "sum"): table, Name("embedding", 0, "seen", 0, "sum"): seen})
 

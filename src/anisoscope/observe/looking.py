@@ -49,14 +49,18 @@ class Seen:
             other.table if self.table is None else self.table,
         )
 
-    def observed(self, step: int, *, rows: int = 8192, seed: int = 0) -> Observed:
-        """Ready to be judged: tables of the embedding become clouds of types."""
+    def observed(self, step: int, *, rows: int = 8192, seed: int = 0, device: str | None = None) -> Observed:
+        """Ready to be judged: tables of the embedding become clouds of types.
+
+        All that is judged together must lie on one ``device``; None leaves it where it is.
+        """
 
         def typed(statistics: Statistics) -> Statistics:
             return statistics if self.table is None else by_type(statistics, self.table, rows=rows, seed=seed)
 
         others = {null: typed(statistics) for null, statistics in self.others.items()}
-        return Observed(step, typed(self.statistics), others, self.missing, self.probe)
+        found = Observed(step, typed(self.statistics), others, self.missing, self.probe)
+        return found if device is None else found.copied(lambda tensor: tensor.to(device))
 
 
 def look(

@@ -35,7 +35,9 @@ class _Kept(Listener):
         """Keep some rows."""
         tokens = batch.tokens
         assert tokens is not None, "a probe consists of token ids"
-        part = Reservoir.of_sequences(x_BTD, tokens, mask=batch.mask, rows=ROWS, seed=self.seed, whole=False)
+        device = x_BTD.device  # layers may be on several
+        mask = None if batch.mask is None else batch.mask.to(device)
+        part = Reservoir.of_sequences(x_BTD, tokens.to(device), mask=mask, rows=ROWS, seed=self.seed, whole=False)
         self.layers[layer] = self.layers[layer].merge(part) if layer in self.layers else part
 
 

@@ -52,9 +52,8 @@ class Running:
         width, device = x_BTD.shape[-1], x_BTD.device
         sixteen_bit = sixteen_bit or x_BTD.dtype in (torch.bfloat16, torch.float16)
         short = x_BTD.is_cuda and sixteen_bit and x_BTD.dtype != torch.float64
-        centre = _mean(x_BTD, mask_BT)
         return cls(
-            on_the_grid(centre) if short else centre,
+            on_the_grid(_rough_mean(x_BTD, mask_BT)) if short else _mean(x_BTD, mask_BT),
             short,
             torch.zeros(parts, dtype=STATE_DTYPE, device=device),
             torch.zeros(parts, width, dtype=STATE_DTYPE, device=device),
@@ -141,3 +140,13 @@ def _mean(x_BTD: Tensor, mask_BT: Tensor) -> Tensor:
     work = torch.float64 if x_BTD.dtype == torch.float64 else torch.float32
     total = torch.where(mask_BT[..., None], x_BTD, 0).sum((0, 1), dtype=work)
     return (total / mask_BT.sum().clamp_min(1)).nan_to_num_(0.0, 0.0, 0.0)
+
+
+def _rough_mean(x_BTD: Tensor, mask_BT: Tensor) -> Tensor:
+    """The same as one product, which reads the rows once: good enough for a centre of 16 bits."""
+    x, weights = x_BTD.flatten(0, 1), mask_BT.flatten()[None]
+    if x.dtype == torch.float32:
+        total = weights.to(x.dtype) @ x
+    else:
+        total = torch.mm(weights.to(x.dtype), x, out_dtype=torch.float32)
+    return (total[0] / mask_BT.sum().clamp_min(1)).nan_to_num_(0.0, 0.0, 0.0)

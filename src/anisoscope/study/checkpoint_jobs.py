@@ -147,8 +147,7 @@ def _judged(job: Job, run: Run, reading: Reading, seen: Seen) -> int:
     judge = Judge(Brief(job.examination.request(), job.anchor, resumable=begins, keep=job.origin is not None))
     if not begins:
         judge.remember(_remembered(job, run))
-    observed = seen.observed(job.step, rows=RESERVOIR, seed=reading.seed)
-    found = judge.judged(observed.copied(torch.Tensor.cpu))
+    found = judge.judged(seen.observed(job.step, rows=RESERVOIR, seed=reading.seed, device="cpu"))
     memory = judge.memory(job.step, Between())
     pool = Memory(job.step, 0, occasions={"early": memory.occasions.get("early", {})})
     if begins:

@@ -79,6 +79,11 @@ class Examination(BaseModel):
             return self.device
         return "cuda" if torch.cuda.is_available() else "cpu"
 
+    @property
+    def judging_place(self) -> str:
+        """Where statistics are judged: all of them on one device, whatever devices the layers lie on."""
+        return self.place if self.device_map is None else "cpu"
+
     def request(self) -> Request:
         """What a judgement is asked for."""
         nulls = tuple(null for null in NULLS if self.targets or null not in TARGETS)

@@ -146,7 +146,8 @@ class _Profiling:
                     progress=lambda share: stage.told(0.7 * share, "forward and backward"),
                 )
                 stage.told(0.7, "judging")
-                rows = self._judge.judged(seen.observed(step, rows=RESERVOIR, seed=self._reading.seed)).rows
+                options = {"rows": RESERVOIR, "seed": self._reading.seed, "device": self._settings.judging_place}
+                rows = self._judge.judged(seen.observed(step, **options)).rows
                 self._write(f"{who}-gradients", [row for row in rows if _belongs(row)], step)
 
     def _layers(self, model: torch.nn.Module, choice: Any, stage: _Stage, batches: int) -> list[Row]:
