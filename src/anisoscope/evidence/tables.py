@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 _CHUNK_NUMBERS = 1 << 24
-_STREAMS = {"weights": 1, "frames": 2, "signs": 3, "permutations": 4, "swaps": 5}
+_STREAMS = {"weights": 1, "frames": 2, "signs": 3, "permutations": 4, "swaps": 5, "types": 6}
 
 
 def stream(seed: int, name: str) -> torch.Generator:

@@ -1,0 +1,209 @@
+"""Evidence by frequency: bins, correlations and trends against closed forms, slow loops and planted truths."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from anisoscope.errors import BrokenRuleError
+from anisoscope.evidence.correlation import correlations
+from anisoscope.evidence.energy import row_energies
+from anisoscope.evidence.frequency import (
+    ByUnit,
+    by_type,
+    enrichment_by_bin,
+    frequency_bins,
+    isotropy_losses,
+    ratio_by_bin,
+    shares_by_bin,
+)
+from anisoscope.geometry.subspace import Subspace
+
+
+def zipf(vocabulary, tokens=20000):
+    weights = 1 / torch.arange(1, vocabulary + 1).double()
+    return (tokens * weights / weights.sum()).round().long()
+
+
+def test_bins_hold_equal_tokens_or_equal_types_and_never_cut_a_type():
+    counts = zipf(2000)
+    counts[7] = 0
+    tokens, types = (frequency_bins(counts, by=by) for by in ("tokens", "types"))
+    assert tokens[7] == types[7] == -1
+    held = torch.stack([counts[tokens == k].sum() for k in range(5)]).double() / counts.sum()
+    assert (held - 0.2).abs().max() < counts.max() / counts.sum()
+    sizes = torch.stack([(types == k).sum() for k in range(5)])
+    assert sizes.max() - sizes.min() <= 1
+    for bins in (tokens, types):  # the more frequent a type, the higher its bin
+        seen = counts > 0
+        order = counts[seen].argsort(stable=True)
+        assert (bins[seen][order].diff() >= 0).all()
+
+
+def test_one_type_may_fill_several_bins_and_leave_others_empty():
+    bins = frequency_bins(torch.tensor([1, 1, 98]), by="tokens")
+    assert bins.tolist() == [0, 0, 2]
+
+
+def test_a_single_bin_is_refused():
+    with pytest.raises(BrokenRuleError, match="2 bins"):
+        frequency_bins(torch.tensor([1, 2]), by="tokens", bins=1)
+
+
+def test_counts_of_nothing_are_refused():
+    with pytest.raises(BrokenRuleError, match="seen"):
+        frequency_bins(torch.zeros(5), by="types")
+
+
+def test_correlations_are_those_of_scipy_and_of_regression():
+    torch.manual_seed(0)
+    norm = torch.randn(300).double()
+    x = norm + torch.randn(300).double()
+    y = 0.5 * norm - 0.3 * x + torch.randn(300).double()
+    y[:40] = y[0]  # ties
+    found = correlations(x, y, norm)
+    assert float(found["pearson"]) == pytest.approx(stats.pearsonr(x, y).statistic)
+    assert float(found["spearman"]) == pytest.approx(stats.spearmanr(x, y).statistic)
+
+    def without(a, b):
+        design = np.stack([np.ones(len(b)), b], 1)
+        return a - design @ np.linalg.lstsq(design, a, rcond=None)[0]
+
+    rest = [without(part.numpy(), norm.numpy()) for part in (x, y)]
+    assert float(found["pearson, norm held"]) == pytest.approx(stats.pearsonr(*rest).statistic)
+    ranks = [stats.rankdata(part) for part in (x, y, norm)]
+    rest = [without(part, ranks[2]) for part in ranks[:2]]
+    assert float(found["spearman, norm held"]) == pytest.approx(stats.pearsonr(*rest).statistic)
+
+
+def test_intervals_of_correlations_cover_the_truth():
+    truth, covered, trials = -0.5, 0, 120
+    for seed in range(trials):
+        generator = torch.Generator().manual_seed(seed)
+        a, b = torch.randn(2, 150, generator=generator).double()
+        found = correlations(a, truth * a + math.sqrt(1 - truth**2) * b, resamples=199, seed=seed)["pearson"]
+        covered += found.low <= truth <= found.high
+    # 0.95 would be 114 of 120; percentiles of small samples fall a little short.
+    assert stats.binom.cdf(covered, trials, 0.95) > 1e-3
+    assert covered < trials
+
+
+def test_few_or_constant_types_give_no_number():
+    assert math.isnan(float(correlations(torch.arange(5.0), torch.arange(5.0))["pearson"]))
+    found = correlations(torch.arange(50.0), torch.ones(50))["spearman"]
+    assert math.isnan(float(found))
+    assert "constant" in found.note
+    with pytest.raises(BrokenRuleError, match="finite"):
+        correlations(torch.full((50,), -math.inf), torch.arange(50.0))
+
+
+def cloud(boost, *, sequences=40, length=30, width=24, rank=4, seed=0):
+    """Gradients whose energy inside the first axes grows by a factor from bin to bin."""
+    generator = torch.Generator().manual_seed(seed)
+    n = sequences * length
+    bins = torch.randint(0, 5, (n,), generator=generator)
+    rows = torch.randn(n, width, generator=generator).double()
+    # Sequences differ as wholes, so that tokens of one are not independent.
+    rows = rows * (0.3 * torch.randn(sequences, 1, generator=generator)).exp().repeat_interleave(length, 0)
+    rows[:, :rank] *= (boost ** (bins.double() / 2))[:, None]
+    groups = torch.arange(n) // length
+    return rows, bins, groups, Subspace(torch.eye(width)[:, :rank].double())
+
+
+def judged(rows, bins, groups, subspace):
+    inside, outside, _ = row_energies(rows, subspace)
+    units = ByUnit.of({"inside": inside, "outside": outside}, bins, groups)
+    return enrichment_by_bin(units, rank=subspace.rank, width=subspace.width)
+
+
+def test_enrichment_by_bin_is_what_a_loop_finds_and_the_trend_is_the_planted_one():
+    rows, bins, groups, subspace = cloud(2.0)
+    found, trend = judged(rows, bins, groups, subspace)
+    for k, estimate in enumerate(found):
+        chosen = rows[bins == k]
+        inside = float(chosen[:, :4].square().sum())
+        outside = float(chosen[:, 4:].square().sum())
+        assert float(estimate) == pytest.approx((inside / 4) / (outside / 20))
+        assert estimate.n == len(chosen)
+    assert trend.p < 1e-6
+
+
+def test_intervals_of_bins_and_of_the_trend_cover_the_planted_truth():
+    bins = slopes = 0
+    for seed in range(60):
+        found, trend = judged(*cloud(2.0, seed=seed))
+        bins += sum(estimate.low < 2.0**k < estimate.high for k, estimate in enumerate(found))
+        slopes += trend.slope.low < math.log(2) < trend.slope.high
+    assert stats.binom.cdf(bins, 300, 0.95) > 1e-3  # 0.94 over 200 clouds
+    assert stats.binom.cdf(slopes, 60, 0.95) > 1e-3
+    assert bins < 300
+
+
+def test_the_trend_is_calibrated_where_there_is_none():
+    found = [judged(*cloud(1.0, seed=seed))[1].p for seed in range(150)]
+    below = sum(p < 0.05 for p in found)
+    assert below > 0
+    assert stats.binom.sf(below - 1, 150, 0.05) > 1e-3
+
+
+def test_an_empty_bin_says_so():
+    rows, bins, groups, subspace = cloud(2.0)
+    bins[bins == 3] = 2
+    found, trend = judged(rows, bins, groups, subspace)
+    assert math.isnan(float(found[3]))
+    assert found[3].note == "no tokens in this bin"
+    assert math.isfinite(float(trend.slope))
+    nothing, trend = judged(rows, torch.full_like(bins, -1), groups, subspace)
+    assert all(math.isnan(float(estimate)) for estimate in nothing)
+    assert trend.p is None
+
+
+def test_folds_are_pooled_as_units():
+    rows, bins, groups, subspace = cloud(2.0)
+    inside, outside, _ = row_energies(rows, subspace)
+    columns = {"inside": inside, "outside": outside}
+    half = groups < 20
+    first, second = (
+        ByUnit.of({name: c[part] for name, c in columns.items()}, bins[part], groups[part]) for part in (half, ~half)
+    )
+    together = first.and_also(second)
+    whole = ByUnit.of(columns, bins, groups)
+    pairs = (ratio_by_bin(each, "inside", "outside")[0] for each in (together, whole))
+    for a, b in zip(*pairs, strict=True):
+        assert (float(a), a.low, a.high) == pytest.approx((float(b), b.low, b.high))
+
+
+def test_shares_add_up_and_isotropy_is_lost_where_it_was_planted():
+    rows, bins, groups, _ = cloud(3.0)
+    losses = isotropy_losses(rows)
+    second = rows.T @ rows
+    traceless = second - second.trace() / 24 * torch.eye(24).double()
+    assert float(losses.sum()) == pytest.approx(float(traceless.square().sum()))
+    units = ByUnit.of({"energy": rows.square().sum(1), "loss": losses}, bins, groups)
+    for what in ("energy", "loss"):
+        shares = shares_by_bin(units, what)
+        assert sum(map(float, shares)) == pytest.approx(1)
+        assert all(share.low < float(share) < share.high for share in shares)
+    of_energy, of_loss = (list(map(float, shares_by_bin(units, what))) for what in ("energy", "loss"))
+    assert of_loss[4] > of_energy[4] > of_energy[0] > of_loss[0]
+
+
+def test_spread_and_distance_of_types_are_unbiased_for_few_vectors():
+    generator = torch.Generator().manual_seed(0)
+    width, types = 40, 400
+    centres = 3 * torch.nn.functional.normalize(torch.randn(types, width, generator=generator), dim=1)
+    number = torch.tensor([4, 40]).repeat(types // 2)
+    tokens = torch.arange(types).repeat_interleave(number)
+    rows = centres[tokens] + torch.randn(len(tokens), width, generator=generator) / math.sqrt(width)
+    found = by_type(rows, tokens, least=4)
+    assert torch.equal(found.number.long(), number)
+    distance, spread = found.distance(torch.zeros(width)), found.spread
+    for few in (True, False):
+        chosen = (number == 4) == few
+        assert float(spread[chosen].square().mean()) == pytest.approx(1.0, rel=0.02)
+        assert float(distance[chosen].square().mean()) == pytest.approx(9.0, rel=0.02)
+    fewer = by_type(rows, tokens, least=5)
+    assert len(fewer.ids) == types // 2
+    assert (fewer.place >= 0).sum() == 40 * types // 2
