@@ -13,7 +13,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 
-from torch import nn
+import numpy as np
+from torch import Tensor, nn
 
 from anisoscope.capture.compiled import eagerly
 from anisoscope.capture.schedule import Schedule
@@ -24,7 +25,15 @@ from anisoscope.geometry.subspace import METHODS, Method
 from anisoscope.observe.agreement import Said, agreed, parted
 from anisoscope.observe.beside import JudgeBeside
 from anisoscope.observe.choosing import choose, require_known
-from anisoscope.observe.embedding import UpdateWatch, by_type, clouds, table_of, types_seen, vocabulary_of
+from anisoscope.observe.embedding import (
+    UpdateWatch,
+    by_type,
+    clouds,
+    read_tables,
+    table_of,
+    types_seen,
+    vocabulary_of,
+)
 from anisoscope.observe.gathering import Gathering
 from anisoscope.observe.judge import Brief
 from anisoscope.observe.judging import Request
@@ -33,6 +42,7 @@ from anisoscope.observe.probing import Probe, ProbeInput
 from anisoscope.observe.rows import Row
 from anisoscope.observe.series import Keeper, Series, Sink
 from anisoscope.observe.statistics import Between, Observed, Statistics, together, tokens_of
+from anisoscope.observe.tally import Tally
 from anisoscope.observe.targets import NULLS as TARGETS
 from anisoscope.observe.targets import LossFn, pass_again
 from anisoscope.observe.timing import Clock
@@ -67,12 +77,14 @@ class Scope:
     ``"always"``; ``budget="1%"`` takes its place and spaces observations so that they cost no more than that share.
     ``targets`` adds two nulls for an extra pass each (``loss_fn(output, labels)`` where the model itself returns no
     loss); ``probe`` are held-out token ids for the dimension of every layer. ``sites`` names blocks and linear maps
-    where the structure does not tell; ``ranks`` shows the first proxy at other ranks beside. A training that is resumed
-    begins at ``first_step``; with ``resumable`` the scope can be saved (``state``) and go on to the same rows
-    (``restore``). Rows go to a ``sink`` with ``write(rows)``, or into a new run in the folder ``store``, which
-    ``open_run`` reads. Under ``torch.distributed``
-    every rank makes a scope and takes the same steps; rank 0 has the rows. ``pending`` observations may wait to be
-    judged; ``timeout`` is how long ranks wait for one another, in seconds.
+    where the structure does not tell; ``ranks`` shows the first proxy at other ranks beside. ``frequency`` adds all
+    that goes with how frequent tokens are: True counts those of the observed steps, or pass counts by type.
+
+    A training that is resumed begins at ``first_step``; with ``resumable`` the scope can be saved (``state``) and go on
+    to the same rows (``restore``). Rows go to a ``sink`` with ``write(rows)``, or into a new run in the folder
+    ``store``, which ``open_run`` reads. Under ``torch.distributed`` every rank makes a scope and takes the same steps;
+    rank 0 has the rows. ``pending`` observations may wait to be judged; ``timeout`` is how long ranks wait for one
+    another, in seconds.
     """
 
     def __init__(
@@ -93,6 +105,7 @@ class Scope:
         clouds: Sequence[str] = ("all",),
         anchor: int | None = None,
         ranks: Sequence[int] = (),
+        frequency: bool | Tensor | np.ndarray = False,
         sites: Sites | Sequence[str] | None = None,
         sink: Sink | None = None,
         store: str | os.PathLike[str] | None = None,
@@ -135,6 +148,7 @@ class Scope:
         self._window: Gathering | None = None  # what "always" has gathered since the last judgement
         self._awaiting: tuple[Observed, UpdateWatch] | None = None
         self._tokens_seen = 0
+        self._tally = Tally.of(frequency, self.sites, self.views)
 
     @contextmanager
     def step(self, tokens: int | None = None) -> Iterator[None]:
@@ -182,11 +196,11 @@ class Scope:
         """What a restart needs, as a safetensors file; waits for judgements under way."""
         self._settle()
         self._worker.drain()
-        return self._series.memory(self._step, self._between).to_bytes()
+        return self._tally.added_to(self._series.memory(self._step, self._between)).to_bytes()
 
     def restore(self, state: bytes) -> None:
         """Go on where ``state`` was taken, in a new scope with the same options."""
-        memory = Memory.from_bytes(state)
+        memory = self._tally.taken_from(Memory.from_bytes(state))
         if self._company.leads:
             self._series.remember(memory)
         self._step, self._between = memory.step, memory.between
@@ -269,6 +283,8 @@ class Scope:
         """Make the observation complete and hand it over."""
         others, missing = self._others(taps)
         watch = None
+        frequency = self._tally.plus(statistics)
+        tables = {} if frequency is None else read_tables(self.sites, frequency, rows=self._rows, seed=self._seed)
         if "embedding" in self.views and self.sites.embedding is not None:
             module, ids = self.sites.embedding.module, types_seen(statistics)
             weight, options = table_of(module), {"rows": self._rows, "seed": self._seed}
@@ -282,6 +298,8 @@ class Scope:
             missing,
             {} if self._probe is None else self._probe.run(self._model, self.sites),
             between=self._between,
+            frequency=frequency,
+            tables=tables,
         )
         self._between = Between()
         if watch is not None:

@@ -17,7 +17,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from anisoscope.capture.sites import Sites
 from anisoscope.observe.statistics import Name, Statistics
+from anisoscope.observe.tables import TableReading, read_table
 from anisoscope.stats.hashing import as_key, mix
 from anisoscope.stats.reservoir import Selection
 from anisoscope.stats.running import Running
@@ -39,6 +41,25 @@ def vocabulary_of(embedding: nn.Module) -> int:
     """How many rows an embedding has."""
     weight: Any = embedding.weight
     return weight.shape[0]
+
+
+def read_tables(sites: Sites, counts_V: Tensor, *, rows: int, seed: int) -> dict[str, TableReading]:
+    """The input embedding, and the output embedding where it is a table of its own; every rank must call."""
+    modules = {} if sites.embedding is None else {"input": sites.embedding.module}
+    if sites.output is not None and not sites.tied:
+        modules["output"] = sites.output
+    tables = {name: table_of(module) for name, module in modules.items() if hasattr(module, "weight")}
+    return {
+        name: read_table(table, counts_V, rows=rows, seed=seed)
+        for name, table in tables.items()
+        if len(table) == len(counts_V)
+    }
+
+
+def counts_seen(statistics: Statistics) -> Tensor | None:
+    """How often each type was looked up."""
+    seen = statistics.get(_SEEN)
+    return seen if isinstance(seen, Tensor) else None
 
 
 def types_seen(statistics: Statistics) -> Tensor:

@@ -238,6 +238,9 @@ class Gathering(Listener):
         context = self._shared(tokens, mask, labels)
         for fold, selection in enumerate((context.kept or ()) if is_new else ()):
             self._add({Name("tokens", 0, "all", fold, "kept"): selection.take(tokens[..., None])})
+            if labels is not None:
+                asked = _asked_for(tokens, labels)[..., None]
+                self._add({Name("tokens", 0, "targets", fold, "kept"): selection.take(asked)})
         return Passing(1, lambda: context)
 
     def _shared_aside(self, tokens: Tensor, mask: Tensor) -> Context:
@@ -272,6 +275,16 @@ class Gathering(Listener):
             draw = torch.randn(width, SKETCH, generator=torch.Generator().manual_seed(self.seed)) / SKETCH**0.5
             self._sketches[width, device] = draw.to(device, non_blocking=True)
         return self._sketches[width, device]
+
+
+def _asked_for(tokens_BT: Tensor, labels_BT: Tensor) -> Tensor:
+    """The token that each position was asked for, −100 for none.
+
+    Labels that repeat the input are those of a decoder, which shifts them itself: position t is asked for token t + 1.
+    """
+    repeats = ((labels_BT == tokens_BT) | (labels_BT == IGNORED)).all()
+    shifted = torch.cat([labels_BT[:, 1:], torch.full_like(labels_BT[:, :1], IGNORED)], 1)
+    return torch.where(repeats, shifted, labels_BT)
 
 
 def _few(firsts: dict[Name, list[tuple[Tensor, Tensor]]]) -> Statistics:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
 from anisoscope.errors import broken
 from anisoscope.observe.ablation import concept_rows, rank_rows
+from anisoscope.observe.frequency import frequency_rows, shown_types, trajectory_rows
 from anisoscope.observe.judging import (
     FIT_ON,
     Each,
@@ -29,6 +30,7 @@ from anisoscope.observe.rows import (
     undetermined_row,
 )
 from anisoscope.observe.statistics import Between, Observed, Statistics, merged, require_finite
+from anisoscope.observe.trajectories import Trajectories
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,7 @@ class Judgement:
 
     rows: list[Row]
     bases: dict[str, dict[str, Any]]
+    types: dict[str, Any] = field(default_factory=dict)  # counts and places of some types, for a scatter
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,23 +87,27 @@ class Judge:
         self._first: Proxies = {}
         self._previous: Proxies = {}
         self._held: dict[str, Observed] = {}
+        self._trajectories = Trajectories()
 
     def dismiss(self) -> None:
         """Let go of everything; a judgement under way in another thread goes on with what it has in hand."""
         self._initial, self._early, self._held = {}, {}, {}
         self._anchored, self._first, self._previous = {}, {}, {}
+        self._trajectories = Trajectories()
 
     def memory(self, step: int, between: Between) -> Memory:
         """All that a restart needs, once everything that was handed over is judged."""
         occasions = {occasion: observed.statistics for occasion, observed in self._held.items()}
         steps = {occasion: observed.step for occasion, observed in self._held.items()}
         frozen = bool(self._anchored)
-        return Memory(step, self._tokens, between, frozen, steps, occasions | {"early": self._early})
+        occasions |= {"early": self._early, "trajectory": self._trajectories.state()}
+        return Memory(step, self._tokens, between, frozen, steps, occasions)
 
     def remember(self, memory: Memory) -> None:
         """Take up where ``memory`` left off."""
         self._tokens = memory.tokens
         self._early = memory.occasions.get("early", {})
+        self._trajectories.restore(memory.occasions.get("trajectory", {}))
         self._held = {
             occasion: Observed(step, memory.occasions.get(occasion, {})) for occasion, step in memory.steps.items()
         }
@@ -132,6 +139,7 @@ class Judge:
         rows += drift_rows(observed, rolling, self._previous, since="previous")
         rows += [undetermined_row(observed, what, why) for what, why in observed.missing.items()]
         rows += rank_rows(observed, self._request, self._each) + concept_rows(observed, rolling)
+        rows += self._frequency_rows(observed, rolling)
         if self._resumable:
             self._hold(observed)
         self._first, self._previous = self._first or rolling, rolling
@@ -139,14 +147,23 @@ class Judge:
             self._initial = found
         rows += self._anchored_rows(observed)
         kept = {"rolling": self._previous, "anchored": self._anchored} if self._keep else {}
-        return Judgement(rows, {timing: _bases(proxies) for timing, proxies in kept.items() if proxies})
+        bases = {timing: _bases(proxies) for timing, proxies in kept.items() if proxies}
+        return Judgement(rows, bases, shown_types(observed) if self._keep else {})
+
+    def _frequency_rows(self, observed: Observed, proxies: Proxies) -> list[Row]:
+        if observed.frequency is None:
+            return []
+        self._trajectories.add(observed.tables)
+        when = {"step": observed.step, "tokens": observed.tokens}
+        rows = frequency_rows(observed, proxies, self._request, self._each)
+        return rows + trajectory_rows(self._trajectories, observed.frequency, self._request, **when)
 
     def _hold(self, observed: Observed) -> None:
         """Hold on to what proxies were fitted on; of step 0 to all, for its energies are compared with."""
         if observed.step == 0:
-            self._held["initial"] = replace(observed, others={}, probe={})
+            self._held["initial"] = replace(observed, others={}, probe={}, tables={})
         fitted = {name: s for name, s in observed.statistics.items() if FIT_ON.get(name.view) == name.points}
-        self._held["previous"] = replace(observed, statistics=fitted, others={}, probe={})
+        self._held["previous"] = replace(observed, statistics=fitted, others={}, probe={}, tables={})
         self._held.setdefault("first", self._held["previous"])
 
     def _counted(self, observed: Observed) -> Observed:

@@ -17,10 +17,11 @@ from anisoscope.capture.sites import Sites
 from anisoscope.capture.taps import Taps
 from anisoscope.errors import AnisoscopeError
 from anisoscope.observe.choosing import Choice
-from anisoscope.observe.embedding import by_type, table_of, vocabulary_of
+from anisoscope.observe.embedding import by_type, read_tables, table_of, vocabulary_of
 from anisoscope.observe.gathering import IGNORED, Gathering
 from anisoscope.observe.probing import Probe
 from anisoscope.observe.statistics import Observed, Statistics, merged
+from anisoscope.observe.tables import TableReading
 from anisoscope.observe.targets import NULLS as TARGETS
 from anisoscope.observe.targets import pass_again
 from anisoscope.stats.reservoir import Reservoir
@@ -37,6 +38,8 @@ class Seen:
     missing: dict[str, str] = field(default_factory=dict)  # nulls that could not be had, and why
     probe: dict[int, Reservoir] = field(default_factory=dict)
     table: Tensor | None = None  # (V, D), the embedding itself
+    frequency: Tensor | None = None  # (V,), how often each type comes in the text
+    tables: dict[str, TableReading] = field(default_factory=dict)
 
     def plus(self, other: Seen) -> Seen:
         """Both parts."""
@@ -47,6 +50,8 @@ class Seen:
             self.missing | other.missing,
             self.probe or other.probe,
             other.table if self.table is None else self.table,
+            other.frequency if self.frequency is None else self.frequency,
+            self.tables or other.tables,
         )
 
     def observed(self, step: int, *, rows: int = 8192, seed: int = 0, device: str | None = None) -> Observed:
@@ -59,7 +64,8 @@ class Seen:
             return statistics if self.table is None else by_type(statistics, self.table, rows=rows, seed=seed)
 
         others = {null: typed(statistics) for null, statistics in self.others.items()}
-        found = Observed(step, typed(self.statistics), others, self.missing, self.probe)
+        counted = {"frequency": self.frequency, "tables": self.tables}
+        found = Observed(step, typed(self.statistics), others, self.missing, self.probe, **counted)
         return found if device is None else found.copied(lambda tensor: tensor.to(device))
 
 
@@ -74,13 +80,15 @@ def look(
     seed: int = 0,
     targets: bool = False,
     probe: Probe | None = None,
+    frequency: Tensor | None = None,
     progress: Callable[[float], None] = lambda share: None,
 ) -> Seen:
     """Pass over ``batches``, which are chunks of one text with labels, weighed as one batch.
 
     ``shares`` says what each chunk counts for where the text has other parts elsewhere (``shares_of`` all of it). Of
     the parameters only the embedding gets a gradient, and only for the length of a chunk; the model is as before
-    afterwards. ``progress`` is told the share that is done.
+    afterwards. ``frequency`` are counts by type, to see how it goes with them. ``progress`` is told the share that is
+    done.
     """
     shares = shares_of(batches) if shares is None else shares
     passes = len(batches) * (1 + (len(TARGETS) if targets else 0)) + (1 if probe is not None else 0)
@@ -116,7 +124,9 @@ def look(
     kept = {} if probe is None else probe.run(model, sites)
     if probe is not None:
         passed()
-    return Seen(found.statistics, others, missing, kept, None if embedding is None else table_of(embedding.module))
+    table = None if embedding is None else table_of(embedding.module)
+    tables = {} if frequency is None else read_tables(sites, frequency, rows=rows, seed=seed)
+    return Seen(found.statistics, others, missing, kept, table, frequency, tables)
 
 
 def shares_of(batches: Sequence[ModelInput]) -> list[float]:

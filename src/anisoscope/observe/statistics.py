@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from anisoscope.errors import broken
+from anisoscope.observe.tables import TableReading
 from anisoscope.stats.moments import STATE_DTYPE, Moments
 from anisoscope.stats.reduce import Company, all_reduce
 from anisoscope.stats.reservoir import NO_KEY, Reservoir, Sample
@@ -75,6 +76,8 @@ class Observed:
     probe: dict[int, Reservoir] = field(default_factory=dict)
     tokens: int | None = None  # trained on up to and with this step
     between: Between = field(default_factory=Between)
+    frequency: Tensor | None = None  # (V,), how often each type comes in the training
+    tables: dict[str, TableReading] = field(default_factory=dict)  # of embeddings, where frequency is asked for
 
     @property
     def on_cuda(self) -> bool:
@@ -84,7 +87,9 @@ class Observed:
     def tensors(self) -> list[Tensor]:
         """All that the statistics are made of."""
         every = [s for part in (self.statistics, *self.others.values()) for s in part.values()]
-        return [tensor for s in (*every, *self.probe.values()) for tensor in _tensors(s)]
+        counted = [] if self.frequency is None else [self.frequency]
+        counted += [tensor for reading in self.tables.values() for tensor in reading.tensors()]
+        return counted + [tensor for s in (*every, *self.probe.values()) for tensor in _tensors(s)]
 
     @property
     def bytes(self) -> int:
@@ -141,6 +146,8 @@ class Observed:
             statistics=_copied(self.statistics, copy),
             others={null: _copied(statistics, copy) for null, statistics in self.others.items()},
             probe={layer: _copied_one(kept, copy) for layer, kept in self.probe.items()},
+            frequency=None if self.frequency is None else copy(self.frequency),
+            tables={name: TableReading(*map(copy, reading.tensors())) for name, reading in self.tables.items()},
         )
 
 

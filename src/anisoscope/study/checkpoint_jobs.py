@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from anisoscope.errors import AnisoscopeError
 from anisoscope.models.cards import Card, describe
@@ -23,6 +25,7 @@ from anisoscope.observe.looking import Seen, look, shares_of
 from anisoscope.observe.memory import Memory
 from anisoscope.observe.rows import Row
 from anisoscope.observe.statistics import Between, Name, Statistics
+from anisoscope.observe.tables import TableReading
 from anisoscope.stats.reservoir import Reservoir
 from anisoscope.store.run import Run, open_run
 from anisoscope.study.examination import RESERVOIR, Examination, Reading, loaded, twin
@@ -31,6 +34,8 @@ from anisoscope.study.pool import report
 
 Wave = Literal["initial", "early", "late"]
 _TABLE = Name("embedding", 0, "weight", 0, "sum")
+_COUNTS = Name("tally", 0, "text", 0, "sum")
+_WANDERERS = 2048  # types whose places are kept of every checkpoint until the last one is judged
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +85,11 @@ def early_file(seed: int, label: str | None = None) -> str:
     return f"early-{seed}{'' if label is None else '-' + label}.work"
 
 
+def places(job: Job) -> str:
+    """Where the embeddings of some types are kept until all checkpoints are judged."""
+    return f"places-{job.writer}"
+
+
 def subspaces(job: Job, timing: str) -> str:
     """The name under which a job's proxies are kept."""
     return f"subspaces-{job.writer}-{timing}"
@@ -121,9 +131,10 @@ def _seen(job: Job, reading: Reading, shards: range, *, share: float) -> Seen:
     chunks = reading.chunks(settings)
     shares = shares_of(chunks)
     mine = [k for k in range(len(chunks)) if k % job.shards in shards]
+    choice = choose(model, None, settings.views)
     return look(
         model,
-        choose(model, None, settings.views),
+        choice,
         [chunks[k] for k in mine],
         step=job.step,
         shares=[shares[k] for k in mine],
@@ -131,6 +142,7 @@ def _seen(job: Job, reading: Reading, shards: range, *, share: float) -> Seen:
         seed=reading.seed,
         targets=settings.targets,
         probe=reading.probe(job.probe) if 0 in shards else None,
+        frequency=reading.frequency(choice.sites) if 0 in shards else None,
         progress=lambda done: report(share * done, "forward and backward"),
     )
 
@@ -157,6 +169,8 @@ def _judged(job: Job, run: Run, reading: Reading, seen: Seen) -> int:
         run.write_file(early_file(job.seed, job.label), pool.to_bytes())
     if job.origin is None:  # the twin is a null, not a checkpoint: it has no rows
         return 0
+    if seen.tables:
+        run.write_tensors(places(job), _places(seen.tables), step=str(job.step))
     _write(job, run, reading, found)
     return len(found.rows)
 
@@ -180,7 +194,17 @@ def _write(job: Job, run: Run, reading: Reading, found: Judgement) -> None:
         rows.append(row | common | {"site": site, "note": note})
     for timing, bases in found.bases.items():
         run.write_tensors(subspaces(job, timing), bases, step=str(job.step))
+    if found.types:
+        run.write_tensors(f"frequency-{job.writer}-types", found.types, step=str(job.step))
     run.write(job.writer, rows)  # last: rows that are there say that the job is done
+
+
+def _places(tables: Mapping[str, TableReading]) -> dict[str, np.ndarray]:
+    found: dict[str, np.ndarray] = {}
+    for name, reading in tables.items():
+        chosen = {"ids": reading.ids[:_WANDERERS], "rows": reading.rows[:_WANDERERS]}
+        found |= {f"{name}.{part}": tensor.cpu().numpy() for part, tensor in chosen.items()}
+    return found
 
 
 def _packed(seen: Seen, step: int) -> bytes:
@@ -190,6 +214,11 @@ def _packed(seen: Seen, step: int) -> bytes:
     occasions["missing"] = {Name("missing", 0, null, 0, "sum"): letters for null, letters in reasons.items()}
     if seen.table is not None:
         occasions["table"] = {_TABLE: seen.table}
+    if seen.frequency is not None:
+        occasions["frequency"] = {_COUNTS: seen.frequency}
+        for name, reading in seen.tables.items():
+            parts = {Name("tables", 0, name, k, "sum"): part for k, part in enumerate(reading.tensors())}
+            occasions["frequency"] |= parts
     return Memory(step, 0, occasions=occasions).to_bytes()
 
 
@@ -205,4 +234,12 @@ def _unpacked(content: bytes) -> Seen:
         {name.points: bytes(text.tolist()).decode() for name, text in missing if isinstance(text, torch.Tensor)},
         {name.layer: kept for name, kept in occasions.get("probe", {}).items() if isinstance(kept, Reservoir)},
         table if isinstance(table, torch.Tensor) else None,
+        *_counted(occasions.get("frequency", {})),
     )
+
+
+def _counted(statistics: Statistics) -> tuple[Tensor | None, dict[str, TableReading]]:
+    tensors = {name: s for name, s in statistics.items() if isinstance(s, Tensor)}
+    tables = {name.points for name in tensors if name.view == "tables"}
+    readings = {t: TableReading(*(tensors[Name("tables", 0, t, k, "sum")] for k in range(4))) for t in tables}
+    return tensors.get(_COUNTS), {name: readings[name] for name in sorted(readings)}

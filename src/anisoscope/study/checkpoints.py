@@ -42,6 +42,7 @@ from anisoscope.study.pool import Means, Outcome, Overseer, Task, session
 from anisoscope.study.pool import run as run_all
 from anisoscope.study.profile import about
 from anisoscope.study.sizing import Size, rate_of, size_of
+from anisoscope.study.wandering import write_wandering
 
 EARLY = 0.3
 KIND = "checkpoints"
@@ -164,7 +165,9 @@ def _go_on(
                 _pool_early(run, [job for job in jobs if job.seed == seed])
             waves.take("late")
             for seed in _seeds(settings, plan):
-                write_drift(run, [job for job in jobs if job.seed == seed and job.origin is not None])
+                judged = [job for job in jobs if job.seed == seed and job.origin is not None]
+                write_drift(run, judged)
+                write_wandering(run, judged)
             if not run.manifest["failed"]:
                 _clear(run, jobs)
         status = "finished"

@@ -15,6 +15,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor
 
+from anisoscope.capture.sites import Sites
 from anisoscope.data.corpora import load_corpus
 from anisoscope.data.passages import passages
 from anisoscope.data.tokeniser_files import load_tokeniser
@@ -25,6 +26,7 @@ from anisoscope.models.cards import Card
 from anisoscope.models.loading import load, untrained
 from anisoscope.models.located import converted_tokeniser
 from anisoscope.models.twins import Role
+from anisoscope.observe.embedding import vocabulary_of
 from anisoscope.observe.judging import Request
 from anisoscope.observe.probing import FEWEST, Probe
 from anisoscope.store.run import Run
@@ -134,6 +136,13 @@ class Reading:
         ids = torch.from_numpy(part.ids[:count].astype(np.int64))
         mask = torch.arange(ids.shape[1])[None] < torch.from_numpy(part.lengths[:count].astype(np.int64))[:, None]
         return Probe({"input_ids": ids, "attention_mask": mask.long()}, seed=self.seed)
+
+    def frequency(self, sites: Sites) -> Tensor | None:
+        """How often each type of a model's embedding comes in the text."""
+        if sites.embedding is None:
+            return None
+        counts, size = self.data.counts(), vocabulary_of(sites.embedding.module)
+        return torch.from_numpy(np.pad(counts, (0, max(0, size - len(counts))))[:size])
 
     def keep(self, run: Run, seed: int) -> None:
         """Put it into a run, so that every worker reads the very same."""

@@ -116,6 +116,7 @@ def train(job: Job, data: Tokenised, run: Run, watcher: Watcher, stop: Stop) -> 
         targets=settings.targets,
         resamples=settings.resamples,
         probe=_probe(data, settings),
+        frequency=lessons.counts(),
         sink=sink,
         seed=_scope_seed(job, lessons),
         resumable=True,
@@ -246,9 +247,9 @@ class _Told:
             raise
         self.watcher.observed(rows)
 
-    def keep(self, name: str, step: int, tensors: dict[str, Any]) -> None:
-        """Take proxies."""
-        self.sink.keep(name, step, tensors)
+    def keep(self, name: str, step: int, tensors: dict[str, Any], *, kind: str = "subspaces") -> None:
+        """Take proxies, and types with their places."""
+        self.sink.keep(name, step, tensors, kind=kind)
 
 
 class _Journal(TrainerCallback):

@@ -1,0 +1,274 @@
+"""Rows about frequency: where frequent types lie, how they spread, and whose gradients a proxy captures.
+
+Letters: N tokens, n types, V vocabulary, D width.
+
+First positions are left out of contextual vectors: in many decoders they are a sink that says nothing about its token.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from anisoscope.evidence.correlation import correlations
+from anisoscope.evidence.energy import row_energies
+from anisoscope.evidence.frequency import (
+    BINS,
+    By,
+    ByUnit,
+    Trend,
+    Types,
+    by_type,
+    enrichment_by_bin,
+    frequency_bins,
+    isotropy_losses,
+    ratio_by_bin,
+    shares_by_bin,
+)
+from anisoscope.geometry.results import Estimate
+from anisoscope.geometry.subspace import Subspace
+from anisoscope.observe.judging import Each, Place, Proxies, Request, each_in_turn
+from anisoscope.observe.rows import Row, adjusted, row, stamp
+from anisoscope.observe.statistics import Name, Observed
+from anisoscope.observe.trajectories import Trajectories
+from anisoscope.stats.reservoir import Reservoir, Sample
+
+LEAST = 4  # contextual vectors of a type before it has a mean and a spread
+RESAMPLES = 199
+SHOWN = 400  # types of a table that a scatter shows
+BYS: tuple[By, ...] = ("tokens", "types")
+
+
+def frequency_rows(observed: Observed, proxies: Proxies, request: Request, each: Each = each_in_turn) -> list[Row]:
+    """All that an observation says about frequency; nothing where counts are not known."""
+    counts = observed.frequency
+    if counts is None or not bool((counts > 0).any()):
+        return []
+    binned = {by: frequency_bins(counts, by=by) for by in BYS}
+    rows = _table_rows(observed, counts, request)
+    places = [place for place in proxies if _judged(place, request)]
+
+    def judged(place: Place) -> list[Row]:
+        return _place_rows(observed, place, proxies[place], counts, binned, request)
+
+    return rows + adjusted([r for part in each(judged, places) for r in part])
+
+
+def shown_types(observed: Observed) -> dict[str, np.ndarray]:
+    """Counts and distances of some types of every table, for a scatter."""
+    found: dict[str, np.ndarray] = {}
+    if observed.frequency is None:
+        return found
+    for name, reading in observed.tables.items():
+        counts = observed.frequency[reading.ids]
+        chosen = torch.nonzero(counts > 0)[:, 0][:SHOWN]
+        rows = reading.rows[chosen].double()
+        columns = {"ids": reading.ids[chosen], "counts": counts[chosen]}
+        for centre in ("plain", "weighted"):
+            columns[centre] = (rows - getattr(reading, centre)).norm(dim=1)
+        found |= {f"{name}.{column}": values.cpu().numpy() for column, values in columns.items()}
+    return found
+
+
+def _judged(place: Place, request: Request) -> bool:
+    return place.view in ("representation", "embedding") and place.proxy == request.proxies[0] and place.cloud == "all"
+
+
+def trajectory_rows(
+    trajectories: Trajectories, counts_V: Tensor, request: Request, *, step: int, tokens: int | None = None
+) -> list[Row]:
+    """Correlations of log count with how far embeddings have wandered so far."""
+    rows: list[Row] = []
+    for name, trajectory in trajectories.tables.items():
+        variance, ids = trajectory.variance, trajectory.ids
+        known = ids[ids < len(counts_V)]
+        seen = torch.zeros_like(ids, dtype=torch.bool)
+        seen[ids < len(counts_V)] = counts_V[known] > 0
+        if variance is not None and bool(seen.any()):
+            common = {"step": step, "tokens": tokens, "layer": 0, "view": "embedding", "points": name}
+            x, norm = counts_V[ids[seen]].double().log(), trajectory.mean[seen].norm(dim=1)
+            rows += _correlation_rows(common, x, {"trajectory": variance[seen]}, norm, request)
+    return rows
+
+
+def _table_rows(observed: Observed, counts_V: Tensor, request: Request) -> list[Row]:
+    """Correlations of log count with where the embeddings lie."""
+    rows: list[Row] = []
+    for name, reading in observed.tables.items():
+        counts = counts_V[reading.ids]
+        seen = counts > 0
+        x, table = counts[seen].double().log(), reading.rows[seen].double()
+        norm = table.norm(dim=1)
+        common = stamp(observed) | {"layer": 0, "view": "embedding", "points": name}
+        measured = {f"distance, {c}": (table - getattr(reading, c)).norm(dim=1) for c in ("plain", "weighted")}
+        rows += _correlation_rows(common, x, measured, norm, request)
+    return rows
+
+
+def _correlation_rows(common: Row, x: Tensor, measured: dict[str, Tensor], held: Tensor, request: Request) -> list[Row]:
+    rows = []
+    for what, y in measured.items():
+        resamples = min(request.resamples, RESAMPLES)
+        for how, found in correlations(x, y, held, resamples=resamples, seed=request.seed).items():
+            rows.append(_row(common, found, measure="frequency_correlation", variant=f"{what}, {how}"))
+    return rows
+
+
+def _place_rows(
+    observed: Observed,
+    place: Place,
+    pair: tuple[Subspace, Subspace],
+    counts_V: Tensor,
+    binned: dict[str, Tensor],
+    request: Request,
+) -> list[Row]:
+    rows: list[Row] = []
+    points = ("gradients",) if place.view == "representation" else ("gradients", "gradients-out", "update")
+    for which in points:
+        if place.layer in observed.layers(place.view, which):
+            rows += _gradient_rows(observed, place, which, pair, binned)
+    if place.view == "representation" and place.layer in observed.layers("representation", "activations"):
+        rows += _context_rows(observed, place, pair, counts_V, binned, request)
+    return rows
+
+
+def _gradient_rows(
+    observed: Observed, place: Place, points: str, pair: tuple[Subspace, Subspace], binned: dict[str, Tensor]
+) -> list[Row]:
+    """Enrichment, energy and lost isotropy by bin of the input token and of the target."""
+    common = stamp(observed) | {"layer": place.layer, "view": place.view, "points": points, "timing": "rolling"}
+    common |= {"proxy": place.proxy, "rank": pair[0].rank}
+    samples = [observed.cloud(place.view, place.layer, points, fold).sample() for fold in (0, 1)]
+    losses = isotropy_losses(torch.cat([sample.values for sample in samples])).split([len(s.values) for s in samples])
+    columns = []
+    for fold, (sample, loss) in enumerate(zip(samples, losses, strict=True)):
+        inside, outside, _ = row_energies(sample.values, pair[1 - fold])
+        columns.append({"inside": inside, "outside": outside, "energy": inside + outside, "loss": loss})
+    rows: list[Row] = []
+    for which, tokens in _sides(observed, place.view, samples):
+        for by, bins_V in binned.items():
+            folds = [
+                ByUnit.of(column, _bins(bins_V, token), sample.sequences)
+                for column, token, sample in zip(columns, tokens, samples, strict=True)
+            ]
+            units = folds[0].and_also(folds[1])
+            enriched, trend = enrichment_by_bin(units, rank=pair[0].rank, width=pair[0].width)
+            label = f"{which} {by}"
+            rows += _bin_rows(common, label, "bin_enrichment", enriched, null="haar")
+            rows.append(_trend_row(common, label, "bin_enrichment", trend))
+            rows += _bin_rows(common, label, "bin_energy", shares_by_bin(units, "energy"))
+            rows += _bin_rows(common, label, "bin_isotropy_loss", shares_by_bin(units, "loss"))
+    return rows
+
+
+def _sides(observed: Observed, view: str, samples: list[Sample]) -> Iterator[tuple[str, list[Tensor]]]:
+    """The tokens whose frequency counts: those that went in, and those that were asked for where they are known."""
+    yield "input", [sample.tokens for sample in samples]
+    if view != "representation":
+        return
+    kept = [observed.statistics.get(Name("tokens", 0, "targets", fold, "kept")) for fold in (0, 1)]
+    if all(isinstance(part, Reservoir) for part in kept):
+        found = [part.sample() for part in kept if isinstance(part, Reservoir)]
+        if all(torch.equal(a.sequences, b.sequences) for a, b in zip(found, samples, strict=True)):
+            yield "target", [part.values[:, 0] for part in found]
+
+
+def _bins(bins_V: Tensor, tokens_N: Tensor) -> Tensor:
+    """The bin of each token; −1 for positions that nothing was asked of."""
+    return torch.where(tokens_N >= 0, bins_V[tokens_N.clamp_min(0)], -1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Context:
+    """Contextual vectors of both folds, without first positions."""
+
+    values: Tensor
+    tokens: Tensor
+    fold: Tensor
+
+    @classmethod
+    def of(cls, observed: Observed, layer: int) -> _Context:
+        parts = [observed.cloud("representation", layer, "activations", fold).sample("no-first") for fold in (0, 1)]
+        fold = torch.cat([torch.full((len(part.values),), k) for k, part in enumerate(parts)])
+        return cls(torch.cat([p.values.double() for p in parts]), torch.cat([p.tokens for p in parts]), fold)
+
+
+def _context_rows(
+    observed: Observed,
+    place: Place,
+    pair: tuple[Subspace, Subspace],
+    counts_V: Tensor,
+    binned: dict[str, Tensor],
+    request: Request,
+) -> list[Row]:
+    """Type means against frequency, spread about them, and how much of that spread leaves the proxy."""
+    context = _Context.of(observed, place.layer)
+    types = by_type(context.values, context.tokens, least=LEAST)
+    common = stamp(observed) | {"layer": place.layer, "view": "representation", "points": "activations"}
+    common |= {"cloud": "no-first"}
+    if not len(types.ids):
+        return [row(**common, measure="frequency_correlation", value=math.nan, note=f"no type has {LEAST} vectors")]
+    known = counts_V[types.ids] > 0
+    measured = {
+        "distance, plain": types.distance(types.means.mean(0)),
+        "distance, weighted": types.distance(context.values.mean(0)),
+        "spread": types.spread,
+    }
+    x, norm = counts_V[types.ids][known].double().log(), types.means.norm(dim=1)
+    rows = _correlation_rows(common, x, {name: y[known] for name, y in measured.items()}, norm[known], request)
+    scale = float((context.values - context.values.mean(0)).square().sum(1).mean())
+    for by, bins_V in binned.items():
+        squares = {"square": types.spread.square() / scale, "one": torch.ones_like(types.spread)}
+        units = ByUnit.of(squares, bins_V[types.ids], types.ids)
+        spread, trend = ratio_by_bin(units, "square", "one")
+        rows += _bin_rows(common, f"input {by}", "bin_spread", [_root(found) for found in spread])
+        rows.append(_trend_row(common, f"input {by}", "bin_spread", Trend(_halved(trend.slope), trend.p)))
+        seen, trend = ratio_by_bin(_around_means(context, types, pair, bins_V), "outside", "inside")
+        fitted = common | {"proxy": place.proxy, "rank": pair[0].rank, "timing": "rolling"}
+        rows += _bin_rows(fitted, f"input {by}", "bin_visible_curvature", seen)
+        rows.append(_trend_row(fitted, f"input {by}", "bin_visible_curvature", trend))
+    return rows
+
+
+def _around_means(context: _Context, types: Types, pair: tuple[Subspace, Subspace], bins_V: Tensor) -> ByUnit:
+    """Variance about the type's mean inside and outside the proxy that was fitted on the other fold."""
+    parts = []
+    for fold in (0, 1):
+        chosen = (context.fold == fold) & (types.place >= 0)
+        place = types.place[chosen]
+        inside, outside, _ = row_energies(context.values[chosen] - types.means[place], pair[1 - fold])
+        parts.append((inside, outside, place))
+    inside, outside, place = (torch.cat(part) for part in zip(*parts, strict=True))
+    ids = types.ids[place]
+    return ByUnit.of({"inside": inside, "outside": outside}, bins_V[ids], ids)
+
+
+def _root(found: Estimate) -> Estimate:
+    ends = [None if end is None else math.sqrt(end) for end in (found.low, found.high)]
+    return replace(found, value=math.sqrt(found.value), low=ends[0], high=ends[1])
+
+
+def _halved(found: Estimate) -> Estimate:
+    ends = [None if end is None else end / 2 for end in (found.low, found.high)]
+    return replace(found, value=found.value / 2, low=ends[0], high=ends[1])
+
+
+def _bin_rows(common: Row, label: str, measure: str, found: list[Estimate], null: str | None = None) -> list[Row]:
+    return [
+        _row(common | {"cloud": f"{label} {k + 1}/{BINS}"}, estimate, measure=measure, null=null)
+        for k, estimate in enumerate(found)
+    ]
+
+
+def _trend_row(common: Row, label: str, measure: str, found: Trend) -> Row:
+    return _row(common | {"cloud": label}, found.slope, measure=f"{measure}_trend", p=found.p)
+
+
+def _row(common: Row, found: Estimate, **given: object) -> Row:
+    numbers = {"value": found.value, "low": found.low, "high": found.high, "n": found.n, "note": found.note}
+    return row(**(common | numbers | given))
