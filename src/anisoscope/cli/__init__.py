@@ -19,6 +19,7 @@ from anisoscope.cli.pair import pair
 from anisoscope.cli.profile import profile
 from anisoscope.cli.report import report
 from anisoscope.cli.rows import rows
+from anisoscope.cli.theory import theory
 from anisoscope.errors import AnisoscopeError, BrokenRuleError
 
 app = App(
@@ -31,6 +32,7 @@ app = App(
 app.command(pair)
 app.command(profile)
 app.command(checkpoints)
+app.command(theory)
 app.command(report)
 app.command(figures)
 app.command(measure)

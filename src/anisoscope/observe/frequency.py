@@ -11,7 +11,6 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -40,7 +39,7 @@ from anisoscope.stats.reservoir import Reservoir, Sample
 
 LEAST = 4  # contextual vectors of a type before it has a mean and a spread
 RESAMPLES = 199
-SHOWN = 400  # types of a table that a scatter shows
+SHOWN = 64  # types of a table whose places have rows, for a scatter
 BYS: tuple[By, ...] = ("tokens", "types")
 
 
@@ -57,22 +56,6 @@ def frequency_rows(observed: Observed, proxies: Proxies, request: Request, each:
         return _place_rows(observed, place, proxies[place], counts, binned, request)
 
     return rows + adjusted([r for part in each(judged, places) for r in part])
-
-
-def shown_types(observed: Observed) -> dict[str, np.ndarray]:
-    """Counts and distances of some types of every table, for a scatter."""
-    found: dict[str, np.ndarray] = {}
-    if observed.frequency is None:
-        return found
-    for name, reading in observed.tables.items():
-        counts = observed.frequency[reading.ids]
-        chosen = torch.nonzero(counts > 0)[:, 0][:SHOWN]
-        rows = reading.rows[chosen].double()
-        columns = {"ids": reading.ids[chosen], "counts": counts[chosen]}
-        for centre in ("plain", "weighted"):
-            columns[centre] = (rows - getattr(reading, centre)).norm(dim=1)
-        found |= {f"{name}.{column}": values.cpu().numpy() for column, values in columns.items()}
-    return found
 
 
 def _judged(place: Place, request: Request) -> bool:
@@ -107,7 +90,19 @@ def _table_rows(observed: Observed, counts_V: Tensor, request: Request) -> list[
         common = stamp(observed) | {"layer": 0, "view": "embedding", "points": name}
         measured = {f"distance, {c}": (table - getattr(reading, c)).norm(dim=1) for c in ("plain", "weighted")}
         rows += _correlation_rows(common, x, measured, norm, request)
+        rows += _shown(common, reading.ids[seen], counts[seen], measured)
     return rows
+
+
+def _shown(common: Row, ids: Tensor, counts: Tensor, measured: dict[str, Tensor]) -> list[Row]:
+    """Some types from the rarest to the most frequent with their distances; the note holds a token id, n its count."""
+    order = counts.argsort(stable=True)
+    chosen = order[torch.linspace(0, max(len(order) - 1, 0), SHOWN).round().long().unique()] if len(order) else order
+    return [
+        row(**common, measure="type_place", variant=what, value=float(y[k]), n=int(counts[k]), note=str(int(ids[k])))
+        for what, y in measured.items()
+        for k in chosen.tolist()
+    ]
 
 
 def _correlation_rows(common: Row, x: Tensor, measured: dict[str, Tensor], held: Tensor, request: Request) -> list[Row]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
 from anisoscope.errors import broken
 from anisoscope.observe.ablation import concept_rows, rank_rows
-from anisoscope.observe.frequency import frequency_rows, shown_types, trajectory_rows
+from anisoscope.observe.frequency import frequency_rows, trajectory_rows
 from anisoscope.observe.judging import (
     FIT_ON,
     Each,
@@ -39,7 +39,6 @@ class Judgement:
 
     rows: list[Row]
     bases: dict[str, dict[str, Any]]
-    types: dict[str, Any] = field(default_factory=dict)  # counts and places of some types, for a scatter
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +146,7 @@ class Judge:
             self._initial = found
         rows += self._anchored_rows(observed)
         kept = {"rolling": self._previous, "anchored": self._anchored} if self._keep else {}
-        bases = {timing: _bases(proxies) for timing, proxies in kept.items() if proxies}
-        return Judgement(rows, bases, shown_types(observed) if self._keep else {})
+        return Judgement(rows, {timing: _bases(proxies) for timing, proxies in kept.items() if proxies})
 
     def _frequency_rows(self, observed: Observed, proxies: Proxies) -> list[Row]:
         if observed.frequency is None:

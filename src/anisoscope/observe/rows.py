@@ -17,6 +17,7 @@ from anisoscope.observe.judging import Case, Each, Proxies, each_in_turn
 from anisoscope.observe.statistics import Observed
 
 Row = dict[str, Any]
+NOTE_IS_A_TOKEN = ("concept", "type_place")  # whoever has a tokeniser makes text of the id in the note
 _FIELDS = (
     "step",
     "tokens",

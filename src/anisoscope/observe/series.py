@@ -22,10 +22,10 @@ class Sink(Protocol):
 
 @runtime_checkable
 class Keeper(Protocol):
-    """A sink that keeps arrays too."""
+    """A sink that keeps subspaces too."""
 
-    def keep(self, name: str, step: int, tensors: dict[str, Any], *, kind: str = "subspaces") -> None:
-        """Take the proxies of one timing, or what else there is; later ones take their place."""
+    def keep(self, name: str, step: int, tensors: dict[str, Any]) -> None:
+        """Take the proxies of one timing; later ones take their place."""
 
 
 class Series:
@@ -85,8 +85,6 @@ class Series:
             if isinstance(self._sink, Keeper):
                 for timing, bases in found.bases.items():
                     self._sink.keep(timing, rows[0]["step"], bases)
-                if found.types:
-                    self._sink.keep("types", rows[0]["step"], found.types, kind="frequency")
         except Exception as error:  # a full disk must not stop a training; strict raises it
             self.error = self.error or error
             self._unwritten = str(error)

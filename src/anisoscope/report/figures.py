@@ -63,7 +63,8 @@ def _parts(figure: Figure | LadderFigure) -> Iterator[tuple[str, Figure | Ladder
     """A figure for each value of its first choice, the other choices as they are at first."""
     first = figure.choose[0] if figure.choose else None
     rest = {control.key: control.selected for control in figure.choose[1:]}
-    for value in first.values if first is not None else [None]:
+    # Of a slider, paper shows one position.
+    for value in [None] if first is None else [first.selected] if first.words else first.values:
         wanted = rest if first is None else {first.key: value, **rest}
         name = (
             figure.id if value is None else f"{figure.id}-{''.join(c if c.isalnum() else '-' for c in value).lower()}"
@@ -126,6 +127,7 @@ def _line(at: Any, s: Series, colour: str, dashes: list[str], figure: Figure) ->
         hollow = {"markerfacecolor": "white"} if style != "-" else {}
         at.errorbar(x, y, yerr=[low, high], fmt="o", color=colour, markersize=4, linewidth=1, **hollow)
         return
+    style = "" if s.scattered else style
     at.plot(x, y, style, color=colour, linewidth=1.1, marker=None if s.null else "o", markersize=2)
     barred = [p for p in known if p.low is not None and p.high is not None]
     if len(barred) > 1 and not s.null:

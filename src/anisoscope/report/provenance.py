@@ -35,6 +35,7 @@ def status(context: Context) -> list[Text]:
         head = f"{source.label}:" if context.compare else "Note:"
         steps = [row["step"] for row in source.rows if row["step"] is not None]
         reached = f"observations up to step {max(steps):,} of {source.steps:,}" if steps else "no observations yet"
+        reached = f"{counted(len(source.rows), 'row')} so far" if source.is_theory else reached  # there are no steps
         tone: Tone = "open"
         if source.status == "running":
             text = f"this run is still in progress ({reached}). Everything below is about what is there so far."

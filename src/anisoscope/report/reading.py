@@ -39,6 +39,11 @@ class Source:
         return self.manifest.get("kind") == "profile"
 
     @property
+    def is_theory(self) -> bool:
+        """Whether the run is of the theory laboratory: its rows are about no model."""
+        return self.manifest.get("kind") == "theory"
+
+    @property
     def status(self) -> str:
         """running, finished or interrupted, as the manifest says; ``unknown`` where it does not."""
         return str(self.manifest.get("status") or "unknown")

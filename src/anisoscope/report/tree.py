@@ -22,22 +22,30 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Points that belong together; ``tags`` say what they are, ``null`` that they are what others are compared with."""
+    """Points that belong together; ``tags`` say what they are, ``null`` that they are what others are compared with.
+
+    Points that have no order are ``scattered``: no line joins them.
+    """
 
     label: str
     tags: dict[str, str]
     points: list[Point]
     null: bool = False
+    scattered: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """A tag that a reader can choose by (one value) or switch (several)."""
+    """A tag that a reader can choose by (one value) or switch (several).
+
+    With ``words``, what to say of each value, the choice is a slider; all sliders of one key move together.
+    """
 
     key: str
     label: str
     values: list[str]
     selected: str | None = None
+    words: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

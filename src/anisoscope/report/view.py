@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from anisoscope.errors import broken
 from anisoscope.report.ablations import ablations_section
 from anisoscope.report.claims import verdict_section
 from anisoscope.report.concepts import concepts_section
 from anisoscope.report.drift import drift_section
+from anisoscope.report.frequency import frequency_section
 from anisoscope.report.layer_profile import enrichment_section, layer_profile_section
 from anisoscope.report.numbers import numbers_section
 from anisoscope.report.phases import phases_section
 from anisoscope.report.profiles import profiles_section
 from anisoscope.report.provenance import integrity_section, provenance_section, status
 from anisoscope.report.reading import Context
+from anisoscope.report.theory import subtitle as theory_subtitle
+from anisoscope.report.theory import theory_sections
 from anisoscope.report.training import emergence_section
 from anisoscope.report.tree import Report, Section
 from anisoscope.report.views import views_section
@@ -23,6 +27,10 @@ from anisoscope.report.words import counted, listed
 def view(context: Context, at_most: int | None = None) -> Report:
     """Everything a page says; ``at_most`` observations a curve, if it must be kept small."""
     context = replace(context, at_most=at_most)
+    if any(source.is_theory for source in context.sources):
+        if context.compare:
+            raise broken("a theory run must have a report of its own", f"{len(context.sources)} runs", "name it alone")
+        return Report(_title(context), theory_subtitle(context), status(context), theory_sections(context, at_most))
     if context.of_profiles:
         return Report(_title(context), _subtitle(context), status(context), _of_profiles(context, at_most))
     sections = [
@@ -33,6 +41,7 @@ def view(context: Context, at_most: int | None = None) -> Report:
         profiles_section(context),
         phases_section(context),
         drift_section(context),
+        frequency_section(context),
         concepts_section(context),
         ablations_section(context),
         integrity_section(context),
@@ -49,6 +58,7 @@ def _of_profiles(context: Context, at_most: int | None) -> list[Section]:
         layer_profile_section(context),
         enrichment_section(context),
         numbers_section(context),
+        *([frequency] if (frequency := frequency_section(context)) is not None else []),
         concepts_section(context),
         ablations_section(context),
         provenance_section(context, at_most),

@@ -168,9 +168,9 @@ class Sink:
         """Add the rows of one observation."""
         self._run.write(self._writer, [self._constant | row for row in rows])
 
-    def keep(self, name: str, step: int, tensors: Mapping[str, np.ndarray], *, kind: str = "subspaces") -> None:
-        """Keep arrays as ``KIND-WRITER-NAME``; those of a later step take their place."""
-        self._run.write_tensors(f"{kind}-{self._writer}-{name}", tensors, step=str(step))
+    def keep(self, name: str, step: int, tensors: Mapping[str, np.ndarray]) -> None:
+        """Keep subspaces as ``subspaces-WRITER-NAME``; those of a later step take their place."""
+        self._run.write_tensors(f"subspaces-{self._writer}-{name}", tensors, step=str(step))
 
 
 def create_run(path: str | os.PathLike[str], *, config: Mapping[str, Any] | None = None, **about: Any) -> Run:

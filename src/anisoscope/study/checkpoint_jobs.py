@@ -23,7 +23,7 @@ from anisoscope.observe.choosing import choose
 from anisoscope.observe.judge import Brief, Judge, Judgement
 from anisoscope.observe.looking import Seen, look, shares_of
 from anisoscope.observe.memory import Memory
-from anisoscope.observe.rows import Row
+from anisoscope.observe.rows import NOTE_IS_A_TOKEN, Row
 from anisoscope.observe.statistics import Between, Name, Statistics
 from anisoscope.observe.tables import TableReading
 from anisoscope.stats.reservoir import Reservoir
@@ -190,12 +190,10 @@ def _write(job: Job, run: Run, reading: Reading, found: Judgement) -> None:
     rows: list[Row] = []
     for row in found.rows:
         site = sites.get(row["view"] or "", {}).get(str(row["layer"]))
-        note = reading.data.tokeniser.text(int(row["note"])) if row["measure"] == "concept" else row["note"]
+        note = reading.data.tokeniser.text(int(row["note"])) if row["measure"] in NOTE_IS_A_TOKEN else row["note"]
         rows.append(row | common | {"site": site, "note": note})
     for timing, bases in found.bases.items():
         run.write_tensors(subspaces(job, timing), bases, step=str(job.step))
-    if found.types:
-        run.write_tensors(f"frequency-{job.writer}-types", found.types, step=str(job.step))
     run.write(job.writer, rows)  # last: rows that are there say that the job is done
 
 

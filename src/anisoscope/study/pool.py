@@ -189,7 +189,7 @@ def attempt(task: Task, tell: Tell, threads: int) -> Attempt:
     began = time.monotonic()
     token = _tell.set(tell)
     try:
-        with _fixed_threads(threads):
+        with fixed_threads(threads):
             value = task.act(*task.arguments)
     except (Exception, SystemExit) as error:  # a library that exits ends its job, not the study
         return failed(error, time.monotonic() - began)
@@ -221,7 +221,7 @@ def _serial(ledger: Ledger, means: Means, stop: Callable[[], bool]) -> None:
 
 
 @contextlib.contextmanager
-def _fixed_threads(threads: int) -> Iterator[None]:
+def fixed_threads(threads: int) -> Iterator[None]:
     """Sums are split by threads, so their number decides the last bits of torch's results and of BLAS's."""
     import scipy.linalg  # noqa: F401  # brings its own BLAS, which is limited below only once it is there
     import torch

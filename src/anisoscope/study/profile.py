@@ -15,7 +15,7 @@ from anisoscope.models.located import Located, locate
 from anisoscope.observe.choosing import choose
 from anisoscope.observe.judge import Brief, Judge
 from anisoscope.observe.looking import look
-from anisoscope.observe.rows import Row
+from anisoscope.observe.rows import NOTE_IS_A_TOKEN, Row
 from anisoscope.store.run import Run, create_run
 from anisoscope.study.examination import (
     RESERVOIR,
@@ -171,7 +171,7 @@ class _Profiling:
         texts = self._reading.data.tokeniser
         for row in rows:
             row |= {"step": step, "tokens": None, "site": self._sites.get((row["view"] or "", row["layer"] or 0))}
-            if row["measure"] == "concept":
+            if row["measure"] in NOTE_IS_A_TOKEN:
                 row["note"] = texts.text(int(row["note"]))
         self._run.write(writer, [row | self._about for row in rows])
 

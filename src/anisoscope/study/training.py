@@ -15,7 +15,7 @@ from anisoscope.data.tokens import Tokenised
 from anisoscope.errors import AnisoscopeError
 from anisoscope.integrations.transformers import STATE_NAME, ScopeCallback
 from anisoscope.models.twins import Role, Shape, build
-from anisoscope.observe.rows import Row, row
+from anisoscope.observe.rows import NOTE_IS_A_TOKEN, Row, row
 from anisoscope.store.run import Run
 from anisoscope.study.folds import fold_seed
 from anisoscope.study.lessons import Lessons, collated
@@ -239,7 +239,7 @@ class _Told:
     def write(self, rows: list[Row]) -> None:
         """Take the rows of one observation."""
         text = self.data.tokeniser.text
-        rows = [r | {"note": text(int(r["note"]))} if r["measure"] == "concept" else r for r in rows]
+        rows = [r | {"note": text(int(r["note"]))} if r["measure"] in NOTE_IS_A_TOKEN else r for r in rows]
         try:
             self.sink.write(rows)
         except AnisoscopeError as error:
@@ -247,9 +247,9 @@ class _Told:
             raise
         self.watcher.observed(rows)
 
-    def keep(self, name: str, step: int, tensors: dict[str, Any], *, kind: str = "subspaces") -> None:
-        """Take proxies, and types with their places."""
-        self.sink.keep(name, step, tensors, kind=kind)
+    def keep(self, name: str, step: int, tensors: dict[str, Any]) -> None:
+        """Take proxies."""
+        self.sink.keep(name, step, tensors)
 
 
 class _Journal(TrainerCallback):

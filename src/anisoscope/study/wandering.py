@@ -29,8 +29,6 @@ def write_wandering(run: Run, jobs: Sequence[Job]) -> None:
             run.write(f"{job.writer}-wandering", [r | about for r in rows])
     for job in [] if run.manifest["failed"] else done:
         run.remove_file(f"{places(job)}.safetensors")
-        if job is not done[-1]:
-            run.remove_file(f"frequency-{job.writer}-types.safetensors")
 
 
 def _readings(run: Run, job: Job) -> dict[str, TableReading]:

@@ -197,7 +197,7 @@ function drawSeries(body, s, o) {
       g.append(node("polygon", { points: up.concat(down).join(" "), fill: o.colour, class: o.crowd > 10 ? "band crowded" : "band" }));
     }
   }
-  if (!o.categories && at.length > 1) {
+  if (!o.categories && !s.scattered && at.length > 1) {
     const path = at.map(([x, y], i) => `${i ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`).join("");
     const strong = s.tags.layer === "median" ? " strong" : "";
     const line = node("path", { d: path, stroke: o.colour, class: "line" + strong });

@@ -39,6 +39,7 @@ class Plot {
     for (const control of this.figure.choose || []) {
       const group = element("label", { class: "group" });
       group.append(element("span", { class: "name" }, control.label));
+      if (control.words) { this.slider(control, group); continue; }
       const select = element("select", { "data-key": control.key });
       for (const value of control.values) select.append(element("option", { value }, value));
       select.value = control.selected;
@@ -63,6 +64,26 @@ class Plot {
       scales.append(button);
     }
     this.controls.append(scales);
+  }
+
+  // One slider moves all of its key, wherever they are on the page.
+  slider(control, group) {
+    const range = element("input", { type: "range", min: 0, max: control.values.length - 1, step: 1, "data-key": control.key });
+    const said = element("output", { class: "slid" });
+    range.value = control.values.indexOf(control.selected);
+    const told = () => { said.textContent = control.words[range.value]; range.setAttribute("aria-valuetext", control.words[range.value]); };
+    range.addEventListener("input", () => document.dispatchEvent(new CustomEvent("slid", { detail: [control.key, range.value] })));
+    document.addEventListener("slid", (event) => {
+      if (event.detail[0] !== control.key) return;
+      range.value = event.detail[1];
+      this.state.chosen[control.key] = control.values[range.value];
+      told();
+      this.draw();
+    });
+    told();
+    group.classList.add("sliding");
+    group.append(range, said);
+    this.controls.append(group);
   }
 
   chipGroup(control) {

@@ -1,0 +1,321 @@
+"""Frequency: where frequent types lie and whether they are pinned, and whose gradients the proxy captures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from anisoscope.report.reading import Context, Row, Subject
+from anisoscope.report.summary import defined, errors, over_training, summarise
+from anisoscope.report.training import NULL_AT_ONE, chosen
+from anisoscope.report.tree import (
+    Axis,
+    Block,
+    Cell,
+    Control,
+    Figure,
+    Point,
+    Reference,
+    Section,
+    Series,
+    Table,
+    Text,
+    values_of,
+)
+from anisoscope.report.words import interval, number
+
+BINS = {f"{k}/5": words for k, words in enumerate(("rarest", "rare", "middle", "frequent", "most frequent"), 1)}
+TABLES = {"input": "input embedding", "output": "output embedding"}
+MOST_STEPS = 6
+BINNED = {
+    "bin_enrichment": "enrichment over haar",
+    "bin_energy": "share of gradient energy",
+    "bin_isotropy_loss": "share of lost isotropy",
+    "bin_spread": "spread of contextual vectors",
+    "bin_visible_curvature": "visible curvature",
+}
+CORRELATED = {
+    "distance, plain": "distance to the plain centroid",
+    "distance, weighted": "distance to the weighted centroid",
+    "trajectory": "variance of the trajectory",
+    "spread": "spread of contextual vectors",
+}
+FORKS = (
+    "Each of these has a fork that decides its sign, so both sides are shown: distance to the plain centroid (every "
+    "type counts once) or to the one weighted by counts; bins by the token that went in or by the token that was asked "
+    "for, of equal tokens or of equal types. Counts are those of the text that was trained on (of the text read, for "
+    "finished models); types that never came are left out."
+)
+BINS_RULE = (
+    "Types are ordered by count, cut into fifths. Enrichment: odds ratio of gradient energy inside the rolling "
+    "proxy over random directions, whose share is K/D in every bin. Share of lost isotropy: what a bin adds to that "
+    "part of the gradient's second moment that is not isotropic; shares add up to 1, and may be negative. Spread: root "
+    "mean square distance of a type's contextual vectors to their mean, over that of the cloud. Visible curvature: "
+    "variance about the type's mean outside the proxy over that inside. First positions are left out of the last two."
+)
+
+
+def frequency_section(context: Context) -> Section | None:
+    """Everything about frequency; nothing where the run has no such rows."""
+    if not any(s.by_measure.get("frequency_correlation") for s in context.subjects):
+        return None
+    blocks: list[Block] = [Text(_said(subject), f"{subject.label}:", "plain") for subject in context.subjects]
+    blocks.append(Text(FORKS, small=True))
+    blocks += [figure for figure in (_scatter(context), _binned(context), _pinning(context)) if figure is not None]
+    table = _trends(context)
+    if table is not None:
+        blocks.append(table)
+    return Section("frequency", "Frequency", blocks)
+
+
+def _last(rows: Iterable[Row]) -> list[Row]:
+    """Rows of the last observation that has any."""
+    found = defined(rows)
+    last = max((row["step"] for row in found if row["step"] is not None), default=None)
+    return [row for row in found if row["step"] == last]
+
+
+def _said(subject: Subject) -> str:
+    """The forks in words, at the last observation."""
+    parts = []
+    for points, words in TABLES.items():
+        both = []
+        for centre in ("plain", "weighted"):
+            rows = subject.pick("frequency_correlation", points=points, variant=f"distance, {centre}, pearson")
+            point = summarise(_last(rows))
+            if point is not None:
+                both.append(f"{interval(point.y, point.low, point.high)} to the {centre} centroid")
+        if both:
+            parts.append(f"log count against distance, {words}: {' and '.join(both)}")
+        point = summarise(_last(subject.pick("frequency_correlation", points=points, variant="trajectory, spearman")))
+        if point is not None and point.y is not None:
+            sign = (
+                "frequent types move less, as pinning says"
+                if point.high is not None and point.high < 0
+                else "frequent types move more, the opposite of pinning"
+                if point.low is not None and point.low > 0
+                else "which tells neither pinning nor its opposite"
+            )
+            parts.append(f"against the variance of its trajectory: {interval(point.y, point.low, point.high)}, {sign}")
+    for side in ("target", "input"):
+        rows = _last(r for r in subject.by_measure.get("bin_enrichment_trend", []) if _is(r, f"{side} tokens"))
+        point = summarise(rows)
+        if point is not None and point.y is not None:
+            change = f"{number(math.exp(point.y))} times from one fifth to the next more frequent"
+            parts.append(f"enrichment by the {side} token changes {change} (median layer)")
+    return "; ".join(parts) + "." if parts else "there are no numbers yet."
+
+
+def _is(row: Row, cloud: str) -> bool:
+    return row["view"] == "representation" and row["cloud"] == cloud
+
+
+def _scatter(context: Context) -> Figure | None:
+    """Log count against distance, with the fit, at a few observations."""
+    series: list[Series] = []
+    steps: list[int] = []
+    for subject in context.subjects:
+        rows = defined(subject.by_measure.get("type_place", []))
+        mine = sorted({row["step"] for row in rows})
+        shown = sorted({mine[round(k * (len(mine) - 1) / (MOST_STEPS - 1))] for k in range(MOST_STEPS)}) if mine else []
+        steps += [step for step in shown if step not in steps]
+        groups: dict[tuple[int, str, str], list[Row]] = {}
+        for row in rows:
+            if row["step"] in shown and row["seed"] == subject.seeds[0] and row["variant"] and row["n"]:
+                groups.setdefault((row["step"], row["points"], row["variant"]), []).append(row)
+        for (step, points, variant), group in sorted(groups.items()):
+            tags = {"model": subject.label, "step": str(step), "table": TABLES.get(points, points)}
+            tags["centroid"] = variant.removeprefix("distance, ")
+            dots = [Point(row["n"], row["value"]) for row in sorted(group, key=lambda row: row["n"])]
+            series.append(Series(f"{subject.label}, types", tags | {"what": "types"}, dots, scattered=True))
+            series.append(Series(f"{subject.label}, fit", tags | {"what": "fit"}, _fit(dots)))
+    if not series:
+        return None
+    at = [str(step) for step in sorted(steps)]
+    words = [f"step {step}" for step in at]
+    tables, centroids = values_of(series, "table"), values_of(series, "centroid")
+    controls = [
+        Control("step", "Observation", at, at[-1], words if len(at) > 1 else []),
+        Control("table", "Table", tables, chosen(tables, TABLES["output"])),
+        Control("centroid", "Centroid", centroids, chosen(centroids, "plain")),
+    ]
+    return Figure(
+        "frequency-scatter",
+        "Log count against distance to the centroid",
+        "Some types from the rarest to the most frequent, with the least-squares line. The centroid is the "
+        "mean of the rows of all types that came, each once (plain) or by their counts (weighted). Correlations over "
+        "all types of the sample, with intervals, are in the text above and in the rows of the run.",
+        "Distance of embeddings to their centroid against the count of the type, with a fitted line.",
+        Axis("count in the text", log=True, fixed=True),
+        Axis("distance to the centroid"),
+        series,
+        colour="what",
+        panel="model",
+        choose=[c for c in controls if len(c.values) > 1],
+        toggle=[Control("model", "Models", values_of(series, "model"))],
+    )
+
+
+def _fit(dots: list[Point]) -> list[Point]:
+    """The least-squares line of distance on log count, at its two ends."""
+    known = [(math.log(dot.x), dot.y) for dot in dots if dot.y is not None and dot.x > 0]
+    n = len(known)
+    if n < 3:
+        return []
+    mean_x, mean_y = sum(x for x, _ in known) / n, sum(y for _, y in known) / n
+    spread = sum((x - mean_x) ** 2 for x, _ in known)
+    if spread == 0:
+        return []
+    slope = sum((x - mean_x) * (y - mean_y) for x, y in known) / spread
+    ends = min(dots[0].x, dots[-1].x), max(dots[0].x, dots[-1].x)
+    return [Point(x, mean_y + slope * (math.log(x) - mean_x)) for x in ends]
+
+
+def _binned(context: Context) -> Figure | None:
+    """Bins over training, one line a bin."""
+    series: list[Series] = []
+    for subject in context.subjects:
+        groups: dict[tuple[str, str, str, int], list[Row]] = {}
+        for measure in BINNED:
+            for row in subject.by_measure.get(measure, []):
+                side, _, place = (row["cloud"] or "").rpartition(" ")
+                # Of the embedding view the update is shown beside the representation's gradients.
+                fits = row["view"] == "representation" or row["points"] == "update"
+                if place in BINS and fits and row["layer"] is not None:
+                    layer = "embedding update" if row["view"] == "embedding" else f"layer {row['layer']}"
+                    groups.setdefault((measure, side, layer, int(place[0])), []).append(row)
+        for (measure, side, layer, k), rows in sorted(groups.items()):
+            tags = {"model": subject.label, "measure": BINNED[measure], "bins": _side(side), "place": layer}
+            points = over_training(context, subject, rows, ratio=measure not in ("bin_energy", "bin_isotropy_loss"))
+            if points:
+                words = BINS[f"{k}/5"]
+                series.append(Series(f"{subject.label}, {words}", tags | {"bin": words}, points))
+    if not series:
+        return None
+    order = list(BINS.values())
+    series.sort(key=lambda s: (s.tags["model"], order.index(s.tags["bin"])))
+    measures = [words for words in BINNED.values() if words in values_of(series, "measure")]
+    sides, places = sorted(values_of(series, "bins")), sorted(values_of(series, "place"), key=_layer_order)
+    middle = places[len([p for p in places if p.startswith("layer")]) // 2]
+    controls = [
+        Control("measure", "Measure", measures, chosen(measures, BINNED["bin_enrichment"])),
+        Control("bins", "Bins", sides, chosen(sides, _side("target tokens"))),
+        Control("place", "Place", places, middle),
+    ]
+    of_profile = context.of_profiles
+    return Figure(
+        "frequency-bins",
+        "By how frequent the token is" + ("" if of_profile else ", over training"),
+        f"{BINS_RULE} {errors(context, rows='sequences (types for spread, curvature and the update)')}",
+        f"{listed_measures(measures)} by fifth of frequency against {context.x_label}.",
+        Axis(context.x_label, log=context.x_log and not of_profile),
+        Axis("value", log=True, by={"key": "measure"}),
+        series,
+        colour="bin",
+        panel="model",
+        choose=[c for c in controls if len(c.values) > 1],
+        toggle=[
+            Control("bin", "Bins", [words for words in order if words in values_of(series, "bin")]),
+            Control("model", "Models", values_of(series, "model")),
+        ],
+        references=[Reference(NULL_AT_ONE.y, NULL_AT_ONE.label, {"measure": BINNED["bin_enrichment"]})],
+        zones=[] if of_profile else context.zones,
+    )
+
+
+def listed_measures(measures: list[str]) -> str:
+    """What a figure can show, for those who hear it."""
+    return ", ".join(measures).capitalize()
+
+
+def _side(side: str) -> str:
+    which, _, by = side.partition(" ")
+    return f"by {which} token, equal {by}"
+
+
+def _layer_order(place: str) -> tuple[bool, int]:
+    return (not place.startswith("layer"), int(place.rpartition(" ")[2]) if place.startswith("layer") else 0)
+
+
+def _pinning(context: Context) -> Figure | None:
+    """Correlations with log count over training: where frequent types lie, whether they are pinned."""
+    series: list[Series] = []
+    for subject in context.subjects:
+        groups: dict[tuple[str, str, str], list[Row]] = {}
+        for row in subject.by_measure.get("frequency_correlation", []):
+            what, _, how = (row["variant"] or "").rpartition(", ")
+            if how == "norm held":
+                what, _, how = what.rpartition(", ")
+                how = f"{how}, norm held fixed"
+            if what not in CORRELATED:
+                continue
+            where = TABLES.get(row["points"], f"layer {row['layer']}")
+            groups.setdefault((what, how, where), []).append(row)
+        for (what, how, where), rows in sorted(groups.items()):
+            points = over_training(context, subject, rows)
+            tags = {"model": subject.label, "what": CORRELATED[what], "how": how, "place": where}
+            if points:
+                series.append(Series(f"{subject.label}, {where}", tags, points))
+    if not series:
+        return None
+    whats = [words for words in CORRELATED.values() if words in values_of(series, "what")]
+    hows = values_of(series, "how")
+    controls = [
+        Control("what", "Log count against", whats, chosen(whats, CORRELATED["distance, weighted"])),
+        Control("how", "Correlation", hows, chosen(hows, "spearman")),
+    ]
+    return Figure(
+        "frequency-correlations",
+        "How geometry goes with log count" + ("" if context.of_profiles else ", over training"),
+        "Correlation over types of log count with the chosen property. The variance of the trajectory is over all "
+        "observations so far, all alike: pinned types have little. Contextual vectors are averaged by type "
+        "(types with at least 4 vectors), and what the noise of such means adds to a distance is taken off. "
+        + errors(context, ratio=False, rows="resampled types"),
+        f"Correlations with log count against {context.x_label}.",
+        Axis(context.x_label, log=context.x_log and not context.of_profiles),
+        Axis("correlation with log count", fixed=True),
+        series,
+        colour="place",
+        panel="model",
+        choose=[c for c in controls if len(c.values) > 1],
+        toggle=[
+            Control("place", "Where", values_of(series, "place")),
+            Control("model", "Models", values_of(series, "model")),
+        ],
+        references=[Reference(0.0, "none: 0")],
+        zones=[] if context.of_profiles else context.zones,
+    )
+
+
+def _trends(context: Context) -> Table | None:
+    """The trend across bins at the last observation, layer by layer."""
+    rows: list[list[Cell]] = []
+    for subject in context.subjects:
+        for cloud in ("target tokens", "target types", "input tokens", "input types"):
+            for measure in ("bin_enrichment", "bin_spread", "bin_visible_curvature"):
+                found = [r for r in subject.by_measure.get(f"{measure}_trend", []) if _is(r, cloud)]
+                last = _last(found)
+                point = summarise(last)
+                if point is None or point.y is None or point.low is None or point.high is None:
+                    continue
+                up = sum(r["low"] is not None and r["low"] > 0 for r in last)
+                down = sum(r["high"] is not None and r["high"] < 0 for r in last)
+                ends = interval(math.exp(point.y), math.exp(point.low), math.exp(point.high))
+                rows.append(
+                    [
+                        Cell(subject.label),
+                        Cell(BINNED[measure]),
+                        Cell(_side(cloud)),
+                        Cell(ends, "median layer"),
+                        Cell(f"{up} rise, {down} fall", f"of {len(last)} layers"),
+                    ]
+                )
+    if not rows:
+        return None
+    caption = (
+        "Factor from one fifth of frequency to the next more frequent one (least squares on logarithms), at the last "
+        "observation; rise and fall: the 95 % interval excludes no change. The paper expects enrichment to rise with "
+        "frequency; the theory behind it expects spread and visible curvature to fall."
+    )
+    columns = ["model", "measure", "bins", "factor a bin", "layers"]
+    return Table("frequency-trends", "Trends across bins", caption, columns, rows, heads=3)

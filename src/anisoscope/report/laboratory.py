@@ -1,0 +1,104 @@
+"""The rows of a theory run, by what they are about; and what its claims are called."""
+
+from __future__ import annotations
+
+import math
+
+from anisoscope.report.reading import Row
+from anisoscope.report.tree import Point, Series
+from anisoscope.report.words import number
+
+CLAIMS = {
+    "chord": "a² − c² against the arc a",
+    "chord-coefficient": "(a² − c²)/(κ²a⁴) at a → 0",
+    "tangent-variance": "tangent variance against the radius t",
+    "normal-variance": "normal variance against t",
+    "visible-curvature": "visible curvature (normal/tangent variance) against t",
+    "mixture": "visible curvature of the mixture against its effective radius",
+    "attenuation": "visible curvature, steepest law over flattest",
+    "tangent-gradient": "tangent gradient against t, tokens off centre",
+    "normal-gradient": "normal gradient against t, tokens off centre",
+    "gradient-ratio": "normal/tangent gradient against t, tokens off centre",
+    "symmetric-tangent-gradient": "tangent gradient against t, tokens all round",
+    "symmetric-normal-gradient": "normal gradient against t, tokens all round",
+    "symmetric-gradient-ratio": "normal/tangent gradient against t, tokens all round",
+}
+LIMITS = ("chord-coefficient", "attenuation")  # numbers, not exponents
+OPEN_CLAIM = "symmetric-gradient-ratio"
+BOUNDS = {
+    "published": ("published, βt", "the ratio of the two upper bounds"),
+    "corrected": ("corrected, βt/γ", "γ of the same tokens: a theorem, so anything but all would be a fault of ours"),
+    "held-out": (
+        "corrected, γ from other sequences",
+        "the lower end of γ's interval; only where γ is clearly above noise",
+    ),
+}
+THEORY = {"what": "theory"}  # tag of what is drawn beside the data
+
+
+class Laboratory:
+    """The rows of a laboratory by what they are about."""
+
+    def __init__(self, rows: list[Row]) -> None:
+        self.by_measure: dict[str, list[Row]] = {}
+        for row in rows:
+            self.by_measure.setdefault(row["measure"] or "", []).append(row)
+        self.fits = self._of("fit")
+        self.expected = self._of("fit_expected")
+        self.r2 = self._of("fit_r2")
+        self.bounds = self._of("bound_holds")
+
+    def _of(self, measure: str) -> dict[str, Row]:
+        return {row["variant"]: row for row in self.by_measure.get(measure, [])}
+
+    def curve(self, measure: str, *models: str) -> list[Point]:
+        """Values of a measure against what their variant says: the geometric mean over these models, or all."""
+        rows = [r for r in self.by_measure.get(measure, []) if not models or r["model"] in models]
+        found: dict[float, list[Row]] = {}
+        for row in rows:
+            found.setdefault(places_of(row["variant"])[0], []).append(row)
+        return [_point(x, members) for x, members in sorted(found.items())]
+
+    def models(self, measure: str) -> list[str]:
+        """Names of the manifolds that a measure is about."""
+        return list(dict.fromkeys(r["model"] for r in self.by_measure.get(measure, [])))
+
+
+def precise(fit: Row) -> str:
+    """A fitted number to as many digits as its interval has.
+
+    >>> precise({"value": 3.99851, "low": 3.98243, "high": 4.01459})
+    '3.999 [3.982, 4.015]'
+    """
+    half = (fit["high"] - fit["low"]) / 2
+    digits = min(max(1 - math.floor(math.log10(half)), 2), 8) if half > 0 else 8
+    shown = (f"{fit[end]:.{digits}f}".replace("-", "−") for end in ("value", "low", "high"))
+    value, low, high = shown
+    return f"{value} [{low}, {high}]"
+
+
+def places_of(variant: str) -> list[float]:
+    """The numbers that a variant names.
+
+    >>> places_of("t=0.5;tilt=0.25")
+    [0.5, 0.25]
+    """
+    return [float(part.split("=")[1]) for part in variant.split(";")]
+
+
+def fit_line(lab: Laboratory, claim: str, tags: dict[str, str], *models: str) -> list[Series]:
+    """The power law fitted to all models, at the level of the geometric mean of these."""
+    points = [p for p in lab.curve(claim, *models) if p.y is not None and p.y > 0]
+    if claim not in lab.fits or len(points) < 2:
+        return []
+    power = lab.fits[claim]["value"]
+    level = sum(math.log(p.y or 1.0) - power * math.log(p.x) for p in points) / len(points)
+    line = [Point(p.x, math.exp(level + power * math.log(p.x))) for p in (points[0], points[-1])]
+    return [Series(f"fitted: exponent {number(power)}", tags, line, null=True)]
+
+
+def _point(x: float, rows: list[Row]) -> Point:
+    if len(rows) == 1:
+        return Point(x, rows[0]["value"], rows[0]["low"], rows[0]["high"], rows[0]["n"])
+    logs = [math.log(row["value"]) for row in rows if row["value"] and row["value"] > 0]
+    return Point(x, math.exp(sum(logs) / len(logs)) if logs else None, n=sum(row["n"] or 0 for row in rows))

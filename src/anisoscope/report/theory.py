@@ -1,0 +1,195 @@
+"""The theory laboratory as a page: which claims hold, the scalings, the counter-example to try, and the two bounds."""
+
+from __future__ import annotations
+
+from anisoscope.report.counter_example import counter_example_blocks
+from anisoscope.report.laboratory import BOUNDS, CLAIMS, LIMITS, OPEN_CLAIM, THEORY, Laboratory, precise
+from anisoscope.report.provenance import provenance_section
+from anisoscope.report.reading import Context, Row
+from anisoscope.report.scalings import attenuation_blocks, chord_blocks, gradient_blocks, variance_blocks
+from anisoscope.report.tree import (
+    Axis,
+    Block,
+    Cell,
+    Control,
+    Figure,
+    Point,
+    Section,
+    Series,
+    Table,
+    Text,
+    Tone,
+)
+from anisoscope.report.words import counted, interval, number
+
+RULE = (
+    "The rule: a claim holds if the theory's number lies in the interval and the interval is narrow enough to tell "
+    "(0.2 to each side, less for numbers below 1); else it does not hold or is undetermined. Intervals are Student's "
+    "t over replicates, simultaneous over all claims with 95 %, and widened by twice the amount by which the fit "
+    "moves when only the smaller half of the radii is used, for the laws are exact only in the limit."
+)
+CONDITION = (
+    "Per token, the normal part of the gradient is at most βt times the tangent part. Both bounds are upper bounds, "
+    "and a batch adds tokens up: if their tangent parts cancel, nothing bounds the ratio of the sums. The missing "
+    "condition is that they do not. With γ = ‖Σ tangent parts‖ / Σ‖tangent parts‖, the ratio is at most βt/γ."
+)
+
+
+def theory_sections(context: Context, at_most: int | None) -> list[Section]:
+    """Everything the page says about one laboratory."""
+    lab = Laboratory(context.sources[0].rows)
+    return [
+        verdict_section(lab),
+        Section("scalings", "Small patches", [*chord_blocks(lab), *variance_blocks(lab)] or [_nothing()]),
+        Section("frequency", "The law of frequency", attenuation_blocks(lab) or [_nothing()]),
+        Section("gradients", "Gradients", gradient_blocks(lab) or [_nothing()]),
+        Section("counter-example", "The counter-example", counter_example_blocks(lab) or [_nothing()]),
+        Section("bounds", "Two bounds", _bounds(lab) or [_nothing()]),
+        provenance_section(context, at_most),
+    ]
+
+
+def subtitle(context: Context) -> str:
+    """What was simulated, in a line."""
+    source = context.sources[0]
+    config = source.manifest.get("config")
+    draws = config.get("draws") if isinstance(config, dict) else None
+    cases = f", {counted(draws, 'random case')}" if isinstance(draws, int) else ""
+    what = f"manifolds of known curvature, a law of frequency, a linear layer{cases}"
+    return f"The theory laboratory: {what}; {source.status}"
+
+
+def verdict_section(lab: Laboratory) -> Section:
+    """The verdict in words, then claim by claim."""
+    blocks: list[Block] = [headline(lab)]
+    plain = [key for key in CLAIMS if key != OPEN_CLAIM and key in lab.fits]
+    tones: dict[str, Tone] = {"does not hold": "no", "undetermined": "open"}
+    for word, tone in tones.items():
+        names = [CLAIMS[key] for key in plain if lab.fits[key]["note"] == word]
+        if names:
+            blocks.append(Text(f"{'; '.join(names)}.", f"{word.capitalize()}:", tone))
+    if OPEN_CLAIM in lab.fits:
+        blocks.append(_ratio_words(lab))
+    blocks.append(Text(CONDITION, "The missing condition:", "plain"))
+    if lab.fits:
+        blocks += [_claims(lab), Text(RULE, small=True)]
+    return Section("verdict", "Verdict", blocks)
+
+
+def headline(lab: Laboratory) -> Text:
+    """One sentence over all claims."""
+    plain = [lab.fits[key]["note"] for key in CLAIMS if key != OPEN_CLAIM and key in lab.fits]
+    if not plain:
+        return Text("The run has no fits yet.", "Nothing to judge.", "open")
+    holding = plain.count("holds")
+    text = f"{holding} of {counted(len(plain), 'scaling')} hold as the theory says."
+    published, corrected = lab.bounds.get("published"), lab.bounds.get("corrected")
+    if published is None or corrected is None:
+        return Text(f"{text} The bounds on gradients were not tried.", "Unfinished.", "open")
+    text += (
+        f" The published bound on normal/tangent gradients holds in {published['note']} random cases; with the "
+        f"condition that was missing it holds in {corrected['note']}."
+    )
+    if corrected["value"] < 1 or "does not hold" in plain:
+        return Text(text, "Supported in part, with failures.", "no" if corrected["value"] < 1 else "part")
+    whole = published["value"] == 1 and holding == len(plain)
+    return Text(text, "Supported.", "yes") if whole else Text(text, "Supported in part.", "part")
+
+
+def _ratio_words(lab: Laboratory) -> Text:
+    alone, off = lab.fits[OPEN_CLAIM], lab.fits.get("gradient-ratio")
+    text = f"with tokens all round a point, normal/tangent gradient goes as t to the power {precise(alone)}"
+    if off is not None:
+        text += f"; with tokens off centre, {precise(off)}"
+    holds = alone["note"] == "holds"
+    text += ". The published proposition says 1 for both." if not holds else "."
+    return Text(text, "The ratio of gradients:", "yes" if holds else "no")
+
+
+def _claims(lab: Laboratory) -> Table:
+    tones: dict[str, Tone] = {"holds": "yes", "does not hold": "no", "undetermined": "open"}
+    rows = []
+    for key, words in CLAIMS.items():
+        if key not in lab.fits:
+            continue
+        fit, r2 = lab.fits[key], lab.r2.get(key)
+        small = "a number, not an exponent" if key in LIMITS else None
+        rows.append(
+            [
+                Cell(words, small),
+                Cell(number(lab.expected[key]["value"])),
+                Cell(precise(fit)),
+                Cell("–" if r2 is None else f"{r2['value']:.5f}"),
+                Cell(fit["note"] or "–", tone=tones.get(fit["note"] or "")),
+            ]
+        )
+    caption = (
+        "Exponents are fitted to simulated data, over a radius that falls by a factor of 30; nothing is put in by "
+        "hand. R² is that of a straight line through the mean curve in logarithms; it means nothing where the "
+        "exponent is 0."
+    )
+    return Table("claims", "Claim by claim", caption, ["claim", "theory", "fitted", "R²", "verdict"], rows)
+
+
+def _bounds(lab: Laboratory) -> list[Block]:
+    blocks: list[Block] = []
+    rows = []
+    for key, (name, small) in BOUNDS.items():
+        row = lab.bounds.get(key)
+        if row is not None:
+            tone: Tone = "yes" if row["value"] == 1 else "no"
+            rows.append(
+                [
+                    Cell(name, small),
+                    Cell(row["note"] or "–", tone=tone),
+                    Cell(interval(row["value"], row["low"], row["high"])),
+                ]
+            )
+    if rows:
+        caption = (
+            "Cases differ in manifold, dimension, curvature, radius, loss, size of the weights, number of tokens and "
+            "how the tokens lie. Shares have exact binomial 95 % intervals."
+        )
+        blocks.append(
+            Table("bounds", "In how many random cases each bound holds", caption, ["bound", "holds in", "share"], rows)
+        )
+    figure = _scatter(lab)
+    return [*blocks, figure] if figure is not None else blocks
+
+
+def _scatter(lab: Laboratory) -> Figure | None:
+    ratios, published, gammas = (_draws(lab, f"draw_{name}") for name in ("ratio", "published", "gamma"))
+    points: dict[str, list[Point]] = {}
+    for draw, row in ratios.items():
+        if draw in published and draw in gammas and gammas[draw]["value"]:
+            excess = row["value"] / published[draw]["value"]
+            points.setdefault(row["cloud"], []).append(Point(gammas[draw]["value"], excess, n=row["n"]))
+    if not points:
+        return None
+    least = min(p.x for members in points.values() for p in members)
+    order = [name for name in ("off centre", "all round", "mirrored") if name in points]
+    series = [Series(f"tokens {name}", {"tokens": name}, points[name], scattered=True) for name in order]
+    limit = [Point(least ** (k / 40), least ** (-k / 40)) for k in range(41)]
+    series.append(Series("corrected bound, 1/γ", THEORY, limit, null=True))
+    series.append(Series("published bound", THEORY, [Point(least, 1.0), Point(1.0, 1.0)], null=True))
+    return Figure(
+        "draws",
+        "Every random case: the ratio in units of the published bound, against γ",
+        "A point is a case. Above the level dashed line the published bound fails; above the sloping one, 1/γ, the "
+        "corrected one would. All round: tokens uniform in the ball, so that only noise keeps them from cancelling. "
+        "Mirrored: every token with its mirror image. Off centre: more tokens on one side.",
+        "Ratio of gradients over the published bound against the constant of non-cancellation.",
+        Axis("γ", log=True),
+        Axis("ratio / published bound", log=True),
+        series,
+        colour="tokens",
+        toggle=[Control("tokens", "Tokens", order)],
+    )
+
+
+def _draws(lab: Laboratory, measure: str) -> dict[str, Row]:
+    return {row["variant"]: row for row in lab.by_measure.get(measure, [])}
+
+
+def _nothing() -> Text:
+    return Text("The run did not come this far.", tone="open")

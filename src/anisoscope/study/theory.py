@@ -1,0 +1,249 @@
+"""The theory laboratory: propositions about small patches, simulated, fitted and judged, as a run like any other."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from scipy import stats
+
+from anisoscope.errors import broken
+from anisoscope.store.run import Run, create_run
+from anisoscope.study.bounds import Case, random_cases
+from anisoscope.study.experiments import Scaling, chords, counter_example, gradients, mixtures, variances
+from anisoscope.study.patches import all_patches, require_inside, sphere
+from anisoscope.study.pool import Outcome, Overseer, Task, fixed_threads
+from anisoscope.study.power_law import FEWEST_PLACES, Fit, estimated, fit_limit, fit_power
+
+PLACES, DECADES = 10, 1.5
+CLAIMS = 13  # whose intervals hold all at once
+STAGES = ("chord and arc", "variances", "gradients", "frequency law", "counter-example", "bounds")
+_PAIRS = 10  # of every type
+STEPS = 20  # tilts of the counter-example
+WIDEST_RADIUS = 0.5  # of the counter-example
+QUICK = {"draws": 100, "replicates": 6, "points": 800}
+
+Row = dict[str, Any]
+Told = Callable[[float], None]
+
+
+class Laboratory(BaseModel):
+    """Every number of the laboratory."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    dims: tuple[int, ...] = Field((1, 2, 4), min_length=1)
+    curvature: float = Field(1.0, gt=0, allow_inf_nan=False)
+    radius: float = Field(0.05, gt=0, allow_inf_nan=False)
+    exponents: tuple[float, ...] = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0)
+    falloff: float = Field(0.5, gt=0, le=2)
+    draws: int = Field(1000, ge=1)
+    replicates: int = Field(12, ge=4)
+    points: int = Field(2000, ge=100)
+    seed: int = Field(0, ge=0)
+
+    @field_validator("dims")
+    @classmethod
+    def _dimensions(cls, dims: tuple[int, ...]) -> tuple[int, ...]:
+        if min(dims) < 1 or max(dims) > 64:
+            raise ValueError("a manifold must have a dimension from 1 to 64")
+        return tuple(sorted(set(dims)))
+
+    @field_validator("exponents")
+    @classmethod
+    def _law(cls, exponents: tuple[float, ...]) -> tuple[float, ...]:
+        found = tuple(sorted(set(exponents)))
+        if len(found) < FEWEST_PLACES or found[0] < 0 or found[-1] > 3:
+            raise ValueError(f"at least {FEWEST_PLACES} different exponents from 0 to 3 are needed for a fit")
+        return found
+
+
+def laboratory_of(given: Mapping[str, Any], *, quick: bool = False) -> Laboratory:
+    """Settings from flags (``None``: not given)."""
+    chosen: dict[str, Any] = QUICK if quick else {}
+    try:
+        return Laboratory(**chosen | {name: value for name, value in given.items() if value is not None})
+    except ValidationError as error:
+        first = error.errors()[0]
+        said = first["msg"].removeprefix("Value error, ")
+        raise broken(f"--{first['loc'][0]}: {said}", repr(first.get("input"))[:80], "see --help") from error
+
+
+def theory(settings: Laboratory, overseer: Overseer, *, out: str | Path | None = None) -> Run:
+    """Run every experiment into a new run, by default ``runs/<date-time>-theory``."""
+    require_inside(settings.radius, settings.curvature)
+    from anisoscope.study.pair import machine, versions  # its imports take seconds, wrong settings should not
+
+    folder = out if out is not None else Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-theory"
+    run = create_run(
+        folder,
+        config=settings.model_dump(mode="json"),
+        kind="theory",
+        seeds=[settings.seed],
+        versions=versions(),
+        machine=machine(),
+    )
+    status, began = "interrupted", time.monotonic()
+    try:
+        with fixed_threads(1):  # thousands of small products, which threads only slow down
+            _Experiments(run, settings, overseer).all()
+        status = "finished"
+    finally:
+        run.update(seconds=round(time.monotonic() - began, 1))
+        run.close(status)
+    return run
+
+
+class _Experiments:
+    """The stages, each of which ends with its rows in the run and has random numbers of its own."""
+
+    def __init__(self, run: Run, settings: Laboratory, overseer: Overseer) -> None:
+        self._run, self._settings, self._overseer = run, settings, overseer
+        self._patches = all_patches(settings.dims, settings.curvature)
+        self._radii = np.geomspace(settings.radius / 10**DECADES, settings.radius, PLACES)
+
+    def all(self) -> None:
+        """One stage after the other."""
+        acts = (self._chords, self._variances, self._gradients, self._mixtures, self._counter_example, self._bounds)
+        self._overseer.begun(STAGES)
+        for number, (name, act) in enumerate(zip(STAGES, acts, strict=True)):
+            with _stage(self._overseer, name) as told:
+                rows = act(np.random.default_rng((self._settings.seed, number)), told)
+            about = {"seed": self._settings.seed}
+            self._run.write(name.replace(" ", "-"), [about | row for row in rows])
+
+    def _chords(self, rng: np.random.Generator, told: Told) -> list[Row]:
+        # An arc may be longer than a radius: with short ones, rounding of a² − c² would be seen.
+        found = chords(4 * self._radii, self._settings.curvature, self._settings.replicates, rng)
+        return _rows_of(found)
+
+    def _variances(self, rng: np.random.Generator, told: Told) -> list[Row]:
+        s = self._settings
+        return _rows_of(variances(self._patches, self._radii, s.replicates, s.points, rng, told))
+
+    def _gradients(self, rng: np.random.Generator, told: Told) -> list[Row]:
+        s = self._settings
+        return _rows_of(gradients(self._patches, self._radii, s.replicates, s.points, rng, told))
+
+    def _mixtures(self, rng: np.random.Generator, told: Told) -> list[Row]:
+        s = self._settings
+        patch = sphere(s.dims[-1], s.curvature)
+        found, effective = mixtures(patch, s.exponents, s.radius, s.falloff, s.replicates, _PAIRS, rng, told)
+        seen = found.replicates
+        shares = seen / seen[:, :1].mean()
+        expected = (effective / effective[0]) ** 2
+        rows = _rows_of([found])
+        for k, exponent in enumerate(s.exponents):
+            fit = estimated(shares[:, k], shares[:, k], confidence=0.95)
+            about = {"model": patch.label, "variant": f"s={exponent:g}"}
+            rows.append(_number("attenuation", fit, **about))
+            rows.append(_number("attenuation_expected", float(expected[k]), **about))
+            rows.append(_number("effective_radius", float(effective[k]), **about))
+        # The sum over types is exact only in the limit: half the radius shows how far off that is.
+        ends = s.exponents[0], s.exponents[-1]
+        half = mixtures(patch, ends, s.radius / 2, s.falloff, s.replicates, _PAIRS, rng)[0].replicates
+        last = estimated(seen[:, -1] / seen[:, 0], half[:, -1] / half[:, 0], confidence=_confidence())
+        return rows + _judged("attenuation", last, float(expected[-1]))
+
+    def _counter_example(self, rng: np.random.Generator, told: Told) -> list[Row]:
+        rows = []
+        for t in np.geomspace(WIDEST_RADIUS / 50, WIDEST_RADIUS, PLACES).tolist():
+            for tilt, tangent, normal, gamma in counter_example(range(STEPS + 1), STEPS, t):
+                about = {"model": "parabola", "rank": 1, "variant": f"t={t:.6g};tilt={tilt:g}"}
+                rows.append(_number("counter_tangent", tangent, **about))
+                rows.append(_number("counter_normal", normal, **about))
+                rows.append(_number("counter_gamma", gamma, **about))
+        return rows
+
+    def _bounds(self, rng: np.random.Generator, told: Told) -> list[Row]:
+        s = self._settings
+        cases = list(random_cases(s.draws, s.dims, min(4 * s.radius, 0.5 / s.curvature), s.curvature, rng, told))
+        rows = [row for number, case in enumerate(cases) for row in _rows_of_case(number, case)]
+        held = [case.held_holds for case in cases if case.held_holds is not None]
+        rows.append(_counted("published", [case.published_holds for case in cases]))
+        rows.append(_counted("corrected", [case.corrected_holds for case in cases]))
+        return rows + ([_counted("held-out", held)] if held else [])
+
+
+def fitted(scaling: Scaling) -> Fit:
+    """The exponent (or limit) of a scaling over all its manifolds."""
+    fit = fit_limit if scaling.limit else fit_power
+    return fit(scaling.places, scaling.replicates, confidence=_confidence())
+
+
+def _confidence() -> float:
+    """Of one interval, so that all claims' intervals hold at once with 95 %."""
+    return 1 - 0.05 / CLAIMS
+
+
+def _rows_of(scalings: list[Scaling]) -> list[Row]:
+    rows = []
+    for scaling in scalings:
+        for label, y_RK in scaling.curves.items():
+            for k, x in enumerate(scaling.places.tolist()):
+                fit = estimated(y_RK[:, k], y_RK[:, k], confidence=0.95)
+                rows.append(_number(scaling.claim, fit, model=label, variant=f"t={x:.6g}"))
+        rows += _judged(scaling.claim, fitted(scaling), scaling.expected)
+    return rows
+
+
+def _judged(claim: str, fit: Fit, expected: float) -> list[Row]:
+    rows = [
+        _number("fit", fit, variant=claim, note=fit.said(expected)),
+        _number("fit_expected", expected, variant=claim),
+        _number("fit_shift", fit.shift, variant=claim),
+    ]
+    return rows if fit.r2 is None else [*rows, _number("fit_r2", fit.r2, variant=claim)]
+
+
+def _rows_of_case(number: int, case: Case) -> list[Row]:
+    about = {
+        "model": case.patch,
+        "rank": case.dim,
+        "cloud": case.sampling,
+        "variant": f"draw={number};t={case.radius:.6g}",
+        "n": case.tokens,
+    }
+    gamma = case.gamma
+    rows = [
+        _number("draw_ratio", case.ratio, **about),
+        _number("draw_published", case.published, **about),
+        _number("draw_corrected", case.corrected, **about),
+        _number("draw_gamma", gamma.value, **about) | {"low": gamma.low, "high": gamma.high, "p": gamma.p},
+    ]
+    if case.held_bound is not None:
+        rows.append(_number("draw_held_bound", case.held_bound, **about))
+        rows.append(_number("draw_held_ratio", case.held_ratio, **about))
+    return rows
+
+
+def _counted(bound: str, holds: list[bool]) -> Row:
+    test = stats.binomtest(sum(holds), len(holds)).proportion_ci()
+    row = _number("bound_holds", sum(holds) / len(holds), variant=bound, n=len(holds))
+    return row | {"low": float(test.low), "high": float(test.high), "note": f"{sum(holds)} of {len(holds)}"}
+
+
+def _number(measure: str, value: float | Fit, **about: Any) -> Row:
+    if not isinstance(value, Fit):
+        return {"measure": measure, "value": value} | about
+    return {"measure": measure, "value": value.value, "low": value.low, "high": value.high, "n": value.n} | about
+
+
+@contextlib.contextmanager
+def _stage(overseer: Overseer, name: str) -> Iterator[Told]:
+    """One stage as the display sees it."""
+    task, began = Task(name, _stage), time.monotonic()
+    overseer.started(name)
+    try:
+        yield lambda share: overseer.progressed(name, share, "")
+    except Exception as error:
+        why = str(error) or type(error).__name__
+        overseer.ended(Outcome(task, error=why, seconds=time.monotonic() - began))
+        raise
+    overseer.ended(Outcome(task, seconds=time.monotonic() - began))

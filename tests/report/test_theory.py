@@ -1,0 +1,116 @@
+"""The page of a theory run: what it says, what it says when something fails, and the slider in a browser."""
+
+import pytest
+
+from anisoscope.report.figures import draw_figures
+from anisoscope.report.laboratory import Laboratory
+from anisoscope.report.make import make_report
+from anisoscope.report.reading import read
+from anisoscope.report.theory import headline, verdict_section
+from anisoscope.report.view import view
+from anisoscope.store.run import create_run
+from report import browser as finder
+from study.test_theory import SMALL, Silent
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    from anisoscope.study.theory import laboratory_of, theory
+
+    return theory(laboratory_of(SMALL), Silent(), out=tmp_path_factory.mktemp("theory") / "lab")
+
+
+def planted(*, note="holds", corrected=1.0, published=0.3):
+    rows = [
+        {"measure": "fit", "variant": "chord", "value": 4.0, "low": 3.9, "high": 4.1, "note": note},
+        {"measure": "fit_expected", "variant": "chord", "value": 4.0},
+        {"measure": "bound_holds", "variant": "published", "value": published, "note": f"{published * 10:g} of 10"},
+        {"measure": "bound_holds", "variant": "corrected", "value": corrected, "note": f"{corrected * 10:g} of 10"},
+    ]
+    return Laboratory([{"model": None, "n": None, **row} for row in rows])
+
+
+def test_the_page_begins_with_its_verdict_and_has_every_section(run):
+    report = view(read([run.path]))
+    assert [section.id for section in report.sections] == [
+        "verdict",
+        "scalings",
+        "frequency",
+        "gradients",
+        "counter-example",
+        "bounds",
+        "provenance",
+    ]
+    said = report.sections[0].blocks[0]
+    assert said.head == "Supported in part."
+    assert "12 of 12 scalings hold" in said.text
+    assert "holds in 20 of 20" in said.text
+    assert len(report.figures()) == 8
+
+
+def test_failures_are_said():
+    said = headline(planted(note="does not hold"))
+    assert said.head == "Supported in part, with failures."
+    assert "0 of 1 scaling" in said.text
+    assert headline(planted(corrected=0.9)).tone == "no"
+    assert headline(planted(published=1.0)).head == "Supported."
+    assert headline(Laboratory([])).head == "Nothing to judge."
+    heads = [getattr(block, "head", None) for block in verdict_section(planted(note="undetermined")).blocks]
+    assert "Undetermined:" in heads
+
+
+def test_a_run_that_broke_off_has_a_page(tmp_path):
+    create_run(tmp_path / "run", kind="theory").close("interrupted")
+    page = make_report([str(tmp_path / "run")])
+    assert "Nothing to judge." in page
+    assert "The run did not come this far." in page
+
+
+def test_a_theory_run_stands_alone(run):
+    with pytest.raises(ValueError, match="report of its own"):
+        make_report([run.path, run.path])
+
+
+def test_figures_for_papers_show_one_place_of_the_slider(run):
+    names = [name for name, _ in draw_figures(view(read([run.path])), form="svg")]
+    assert len([name for name in names if name.startswith("pull")]) == 1
+    assert any(name.startswith("draws") for name in names)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    api = pytest.importorskip("playwright.sync_api", reason="NO PLAYWRIGHT: the slider was not tried in a browser")
+    path = finder.chromium()
+    with api.sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield launched
+        launched.close()
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1400, "light"), (390, "dark")])
+def test_the_slider_makes_the_ratio_blow_up(run, browser, tmp_path, width, scheme):
+    (tmp_path / "page.html").write_text(make_report([run.path]), encoding="utf-8")
+    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True)
+    page, troubles = context.new_page(), []
+    page.on("console", lambda m: troubles.append(m.text))
+    page.on("pageerror", lambda e: troubles.append(str(e)))
+    page.goto((tmp_path / "page.html").as_uri())
+    assert page.evaluate("document.documentElement.dataset.drawn") == "8"
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    slider, other = (page.locator(f"#figure-{name} input[type=range]") for name in ("pull", "counter-ratio"))
+    said = page.locator("#figure-counter-ratio output")
+    lines = page.locator("#figure-counter-ratio .plot svg .series path")
+    slider.focus()
+    page.keyboard.press("End")
+    assert "γ = 1;" in said.text_content()
+    assert "holds" in said.text_content()
+    assert other.input_value() == "20"  # one slider moves both
+    assert lines.count() == 3
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowRight")
+    assert "the ratio is 6.67: the published bound, 0.5, fails; the corrected one is 10" in said.text_content()
+    page.keyboard.press("Home")
+    assert "the ratio is infinite" in said.text_content()
+    assert lines.count() == 1  # only the published bound is finite
+    context.close()
+    assert troubles == []
