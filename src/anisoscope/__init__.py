@@ -25,6 +25,7 @@ _HOME = {
     "all_reduce": "stats.reduce",
     "average_cosine": "geometry.isotropy",
     "cross_fit": "evidence.cross_fit",
+    "curvature": "geometry.curvature",
     "effective_rank": "geometry.isotropy",
     "energy_share": "evidence.energy",
     "fit_subspace": "geometry.subspace",
@@ -44,9 +45,11 @@ _HOME = {
     "partition_ratio": "geometry.isotropy",
     "principal_angles": "geometry.subspace",
     "semi_nmf": "geometry.semi_nmf",
+    "tangent_overlap": "geometry.tangents",
     "top_share": "geometry.isotropy",
     "two_nn": "geometry.dimension",
     "verify": "evidence.verify",
+    "visible_curvature": "geometry.visible",
 }
 
 __all__ = [*_HOME, "__version__"]  # pyright: ignore[reportUnsupportedDunderAll]
@@ -62,6 +65,7 @@ if TYPE_CHECKING:
     from anisoscope.evidence.pairing import pairing_share as pairing_share
     from anisoscope.evidence.result import Evidence as Evidence
     from anisoscope.evidence.verify import verify as verify
+    from anisoscope.geometry.curvature import curvature as curvature
     from anisoscope.geometry.dimension import gride as gride
     from anisoscope.geometry.dimension import levina_bickel as levina_bickel
     from anisoscope.geometry.dimension import two_nn as two_nn
@@ -81,6 +85,8 @@ if TYPE_CHECKING:
     from anisoscope.geometry.subspace import Subspace as Subspace
     from anisoscope.geometry.subspace import fit_subspace as fit_subspace
     from anisoscope.geometry.subspace import principal_angles as principal_angles
+    from anisoscope.geometry.tangents import tangent_overlap as tangent_overlap
+    from anisoscope.geometry.visible import visible_curvature as visible_curvature
     from anisoscope.scope import Scope as Scope
     from anisoscope.stats.counts import TokenCounts as TokenCounts
     from anisoscope.stats.directions import Directions as Directions

@@ -283,10 +283,18 @@ def test_verify_tells_a_planted_tangent_from_noise():
     normals = {(row.method, row.rank): row for row in table.select("normal")}
     assert normals["pca", 6].value > normals["pca", 6].chance + 5  # farther from the normals than chance: tangent
     assert all(row.value < 30 < row.chance for row in table.select("refit") if row.rank == 6)
-    assert all(row.value is None for row in table.select("curvature"))
+    assert all(row.value is None and "cannot tell" in row.note for row in table.select("curvature"))  # too few rows
     settled = {(row.method, row.rank): row.value for row in table.select("settling")}
     assert settled["pca", 6] == 0
     assert set(table.as_dicts()[0]) >= {"check", "method", "rank", "value", "chance"}
+
+
+def test_verify_tells_curvature_along_the_proxy_where_rows_allow_it():
+    x = sphere(3000, dim=2, width=12, seed=1).reshape(60, 50, 12)
+    (row,) = verify(x, normal(60, 50, 12), ranks=[2], methods=("pca",), resamples=19).select("curvature")
+    assert row.value == pytest.approx(1.0, abs=0.05)  # a sphere bends alike along every tangent direction
+    assert row.low < 1 < row.high
+    assert row.chance == 1
 
 
 def test_verify_settles_over_seeds_and_layers():

@@ -16,6 +16,7 @@ from torch import Tensor
 from anisoscope.errors import BrokenRuleError, broken
 from anisoscope.evidence.cross_fit import cross_fit
 from anisoscope.evidence.result import Evidence
+from anisoscope.geometry.curvature import curvature
 from anisoscope.geometry.dimension import two_nn
 from anisoscope.geometry.neighbours import nearest
 from anisoscope.geometry.results import Estimate
@@ -33,8 +34,8 @@ class VerifyRow:
 
     ``check``: ``proxy`` (enrichment over ``haar``; the baselines are methods too), ``normal`` (mean angle in degrees
     to the bottom of the local spectrum), ``refit`` (mean angle in degrees between fits on two halves), ``curvature``
-    (a slot), ``settling`` (share of layers and seeds at which random directions do as well). ``chance`` is what random
-    directions of the same rank would give.
+    (along the proxy over that along random tangent directions), ``settling`` (share of layers and seeds at which random
+    directions do as well). ``chance`` is what random directions of the same rank would give.
     """
 
     check: str
@@ -85,7 +86,7 @@ def verify(
        completed at random) of the same rank.
     2. ``normal`` and ``refit``: angles of the proxy to the normal directions that local spectra suggest (a tangent
        proxy is as far from them as it can be), and between refits on two halves.
-    3. ``curvature``: left open until curvature can be measured.
+    3. ``curvature``: curvature along the proxy's directions over that along random tangent directions.
     4. ``settling``: the share of layers and seeds at which random directions of equal rank do as well.
     """
     cells = _cells(x, gradients)
@@ -116,7 +117,7 @@ def verify(
                 flat = cloud.reshape(-1, width)
                 rows.append(_normal_row(flat, *common, generator))
                 rows.append(_refit_row(cloud, groups, *common, seed, generator))
-                rows.append(VerifyRow("curvature", *common, None, None, None, None, None, 0, "not measured yet"))
+                rows.append(_curvature_row(flat, *common, generator))
     for (name, rank), same in settled.items():
         share, n = sum(same) / len(same), len(same)
         low, high = _wilson(share, n)
@@ -195,6 +196,26 @@ def _normal_row(
     half = _Z95 * float(angles.std()) / math.sqrt(len(angles))
     mean = float(angles.mean())
     return VerifyRow("normal", name, rank, seed, layer, mean, mean - half, mean + half, None, chance, len(angles), note)
+
+
+def _curvature_row(
+    flat: Tensor, name: Method, rank: int, seed: Any, layer: Any, generator: torch.Generator | None
+) -> VerifyRow:
+    """Curvature along the proxy's directions over that along random tangent directions; 1 is no difference."""
+    dimension = float(two_nn(flat)) if len(flat) >= 3 else math.nan
+    common = ("curvature", name, rank, seed, layer)
+    if math.isnan(dimension):
+        return VerifyRow(*common, None, None, None, None, 1.0, 0, "no intrinsic dimension, so no tangents")
+    dim = max(1, min(round(dimension), flat.shape[1] - 1))
+    proxy = fit_subspace(flat, method=name, rank=rank, generator=generator)
+    points = torch.arange(len(flat))[:: max(1, len(flat) // _POINTS)]
+    try:
+        found = curvature(flat, dim=dim, points=points, along=proxy).ratio
+    except BrokenRuleError as error:
+        return VerifyRow(*common, None, None, None, None, 1.0, 0, str(error))
+    assert found is not None, "directions were given"
+    value = None if math.isnan(found.value) else found.value
+    return VerifyRow(*common, value, found.low, found.high, None, 1.0, found.n, found.note)
 
 
 def _local_normals(flat: Tensor, rank: int, generator: torch.Generator | None) -> tuple[Tensor | None, str]:

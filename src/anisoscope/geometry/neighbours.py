@@ -101,6 +101,16 @@ def nearest(x_ND: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return distances_Nk, indices_Nk
 
 
+def nearest_to(x_ND: Tensor, rows_P: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k nearest other rows of some rows only: ``O(PND)``, for measures that judge a sample of the points."""
+    n, mean_D = x_ND.shape[0], column_means(x_ND)
+    found = []
+    for rows in rows_P.split(BLOCK_ROWS):
+        candidates_Rm = _candidates_in_double(x_ND, mean_D, rows, min(k + _SLACK, n - 1))
+        found.append(_measured(x_ND, rows, candidates_Rm, k))
+    return torch.cat([distances for distances, _ in found]), torch.cat([indices for _, indices in found])
+
+
 def _blocks(n: int, first: int = 0) -> Iterator[slice]:
     for start in range(first, n, BLOCK_ROWS):
         yield slice(start, min(start + BLOCK_ROWS, n))

@@ -18,6 +18,7 @@ from anisoscope.observe.judging import (
     fit_proxies,
     judge_observation,
 )
+from anisoscope.observe.local import local_rows
 from anisoscope.observe.memory import Memory
 from anisoscope.observe.probing import FEWEST
 from anisoscope.observe.rows import (
@@ -154,6 +155,7 @@ class Judge:
         self._trajectories.add(observed.tables)
         when = {"step": observed.step, "tokens": observed.tokens}
         rows = frequency_rows(observed, proxies, self._request, self._each)
+        rows += local_rows(observed, proxies, self._request, self._each)
         return rows + trajectory_rows(self._trajectories, observed.frequency, self._request, **when)
 
     def _hold(self, observed: Observed) -> None:

@@ -33,6 +33,7 @@ BINNED = {
     "bin_isotropy_loss": "share of lost isotropy",
     "bin_spread": "spread of contextual vectors",
     "bin_visible_curvature": "visible curvature",
+    "bin_visible_curvature, local tangents": "visible curvature, local tangents",
 }
 CORRELATED = {
     "distance, plain": "distance to the plain centroid",
@@ -51,7 +52,8 @@ BINS_RULE = (
     "proxy over random directions, whose share is K/D in every bin. Share of lost isotropy: what a bin adds to that "
     "part of the gradient's second moment that is not isotropic; shares add up to 1, and may be negative. Spread: root "
     "mean square distance of a type's contextual vectors to their mean, over that of the cloud. Visible curvature: "
-    "variance about the type's mean outside the proxy over that inside. First positions are left out of the last two."
+    "variance about the type's mean outside the proxy over that inside; with local tangents: off and along the local "
+    "tangent, around tokens of the bin, at the radius at which its types are seen. Both leave out first positions."
 )
 
 
@@ -177,7 +179,8 @@ def _binned(context: Context) -> Figure | None:
     for subject in context.subjects:
         groups: dict[tuple[str, str, str, int], list[Row]] = {}
         for measure in BINNED:
-            for row in subject.by_measure.get(measure, []):
+            kind, _, variant = measure.partition(", ")
+            for row in subject.pick(kind, variant=variant or None):
                 side, _, place = (row["cloud"] or "").rpartition(" ")
                 # Of the embedding view the update is shown beside the representation's gradients.
                 fits = row["view"] == "representation" or row["points"] == "update"

@@ -11,6 +11,7 @@ from anisoscope.report.concepts import concepts_section
 from anisoscope.report.drift import drift_section
 from anisoscope.report.frequency import frequency_section
 from anisoscope.report.layer_profile import enrichment_section, layer_profile_section
+from anisoscope.report.local import local_section
 from anisoscope.report.numbers import numbers_section
 from anisoscope.report.phases import phases_section
 from anisoscope.report.profiles import profiles_section
@@ -42,6 +43,7 @@ def view(context: Context, at_most: int | None = None) -> Report:
         phases_section(context),
         drift_section(context),
         frequency_section(context),
+        local_section(context),
         concepts_section(context),
         ablations_section(context),
         integrity_section(context),
@@ -58,7 +60,7 @@ def _of_profiles(context: Context, at_most: int | None) -> list[Section]:
         layer_profile_section(context),
         enrichment_section(context),
         numbers_section(context),
-        *([frequency] if (frequency := frequency_section(context)) is not None else []),
+        *(section for section in (frequency_section(context), local_section(context)) if section is not None),
         concepts_section(context),
         ablations_section(context),
         provenance_section(context, at_most),

@@ -1,0 +1,93 @@
+"""The small scale beside a training: planted tangents and gradients, and what is said where nothing can be."""
+
+import math
+
+import pytest
+import torch
+
+from anisoscope.geometry.subspace import Subspace
+from anisoscope.observe.judging import Place, Request
+from anisoscope.observe.local import local_rows
+from anisoscope.observe.statistics import Name, Observed
+from anisoscope.stats.reservoir import Selection
+from anisoscope.stats.running import Running
+from anisoscope.testing import sphere
+
+WIDTH, LENGTH, SEQUENCES, VOCABULARY = 24, 32, 40, 50
+
+
+def observed(activations, gradients, counts=None):
+    """An observation of one layer; both folds hold the same number of sequences."""
+    tokens = torch.randint(0, VOCABULARY, (2 * SEQUENCES, LENGTH), generator=torch.Generator().manual_seed(0))
+    statistics = {}
+    for fold in (0, 1):
+        mask = torch.zeros(2 * SEQUENCES, LENGTH, dtype=torch.bool)
+        mask[fold::2] = True
+        selection = Selection.of(tokens, mask, rows=8192)
+        for points, cloud in (("activations", activations), ("gradients", gradients)):
+            x = cloud.reshape(2 * SEQUENCES, LENGTH, WIDTH)
+            running = Running.start(x, mask, parts=1)
+            running.add(x, mask, torch.ones(1, 2 * SEQUENCES, dtype=torch.bool))
+            statistics[Name("representation", 0, points, fold, "rest")] = running.moments()[0]
+            statistics[Name("representation", 0, points, fold, "kept")] = selection.take(x)
+    return Observed(3, statistics, frequency=counts)
+
+
+def judged(found, basis):
+    place = Place("representation", 0, "all", "pca")
+    request = Request(("pca",), basis.shape[1], ("all",), ("haar",), 99, 0)
+    rows = local_rows(found, {place: (Subspace(basis), Subspace(basis))}, request)
+    return {(r["measure"], r["variant"], r["cloud"]): r for r in rows}
+
+
+def normal(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+N = 2 * SEQUENCES * LENGTH
+
+
+def test_tangents_curvature_and_visible_curvature_of_a_planted_sphere():
+    x = torch.zeros(N, WIDTH)
+    x[:, :3] = 2 * sphere(N, dim=2, width=3, seed=1).float()  # radius 2 in the first three coordinates
+    counts = torch.arange(1, VOCABULARY + 1)
+    found = judged(observed(x, normal(N, WIDTH), counts), torch.eye(WIDTH)[:, :3].double())
+    inside = found["tangent_overlap", None, "no-first"]
+    assert inside["value"] == pytest.approx(1.0, abs=1e-3)
+    assert found["tangent_overlap", "random proxy", "no-first"]["value"] == pytest.approx(3 / WIDTH)
+    assert inside["p"] < 0.01
+    bent = found["curvature", "rms", "no-first"]
+    assert bent["value"] == pytest.approx(0.5, rel=0.05)
+    assert found["curvature", "along proxy over random", "no-first"]["low"] < 1.05
+    seen = [found["bin_visible_curvature", "local tangents", f"input tokens {k}/5"] for k in range(1, 6)]
+    # Tokens have nothing to do with places here, so every type is spread over the sphere, by its radius. A cap of that
+    # chord has heights uniform over half the radius: variance 1/48 off the tangent and 5/12 along it.
+    assert [row["value"] for row in seen] == pytest.approx([1 / 20] * 5, rel=0.2)
+    assert all("seen at radius" in row["note"] for row in seen)
+
+
+def test_a_proxy_beside_the_cloud_holds_nothing_of_its_tangents():
+    x = torch.zeros(N, WIDTH)
+    x[:, :2] = normal(N, 2)
+    found = judged(observed(x, normal(N, WIDTH)), torch.eye(WIDTH)[:, -3:].double())
+    assert found["tangent_overlap", None, "no-first"]["value"] == pytest.approx(0, abs=1e-6)
+
+
+def test_gradients_that_add_up_are_told_from_those_that_cancel():
+    together = normal(N, WIDTH) + 3 * torch.eye(WIDTH)[0]
+    basis = torch.eye(WIDTH)[:, :4].double()
+    adds = judged(observed(normal(N, WIDTH, seed=1), together), basis)["non_cancellation", None, "all"]
+    tangent = together.double()[:, :4]
+    assert adds["value"] == pytest.approx(float(tangent.sum(0).norm() / tangent.norm(dim=1).sum()), rel=1e-6)
+    assert adds["note"] == "tangent gradients do not cancel"
+    found = judged(observed(normal(N, WIDTH, seed=1), normal(N, WIDTH, seed=2)), basis)
+    cancels, chance = found["non_cancellation", None, "all"], found["non_cancellation", "random signs", "all"]
+    assert cancels["note"] == "cancellation is not excluded"
+    assert cancels["value"] < chance["value"]
+
+
+def test_a_cloud_without_neighbourhoods_says_so():
+    found = judged(observed(torch.zeros(N, WIDTH), normal(N, WIDTH)), torch.eye(WIDTH)[:, :3].double())
+    row = found["tangent_overlap", None, "no-first"]
+    assert math.isnan(row["value"])
+    assert row["note"]

@@ -1,0 +1,43 @@
+"""One local fit of the second fundamental form, slow and plain, in float64 numpy. Written from the definition."""
+
+import itertools
+
+import numpy as np
+
+
+def second_form_squares(x, point, neighbours, *, dim):
+    """``rms²`` and ``mean²`` at a row from its nearest neighbours, unweighted, less the variance of the fit.
+
+    Normal coordinates are formed in full, and the variance of each combination of coefficients is taken by itself.
+    """
+    x = np.asarray(x, dtype=np.float64)
+    order = np.argsort(np.linalg.norm(x - x[point], axis=1), kind="stable")
+    y = x[order[1 : neighbours + 1]] - x[point]
+    frame = np.linalg.svd(y - y.mean(0), full_matrices=True)[2].T
+    for _ in range(8):
+        tangent, normal = frame[:, :dim], frame[:, dim:]
+        u, n = y @ tangent, y @ normal
+        pairs = list(itertools.combinations_with_replacement(range(dim), 2))
+        quadratic = [u[:, i] * u[:, j] * (0.5 if i == j else 1.0) for i, j in pairs]
+        design = np.column_stack([np.ones(len(u)), u, *quadratic])
+        solver = np.linalg.pinv(design)
+        coefficient = solver @ n
+        frame = np.linalg.qr(np.hstack([tangent + normal @ coefficient[1 : dim + 1].T, normal]))[0]
+    squares = ((n - design @ coefficient) ** 2).sum(1) / (1 - np.diag(design @ solver))
+    b = np.zeros((dim, dim, n.shape[1]))
+    rows = {}
+    for place, (i, j) in enumerate(pairs, start=1 + dim):
+        b[i, j] = b[j, i] = coefficient[place]
+        rows[i, j] = rows[j, i] = solver[place]
+
+    def square(form):
+        """``‖Σ form_ij B_ij‖²`` less the variance of that sum."""
+        value = np.einsum("ij,ijn->n", form, b)
+        row = sum(form[i, j] * rows[i, j] for i in range(dim) for j in range(dim))
+        return float(value @ value - row**2 @ squares)
+
+    eye = np.eye(dim)
+    whole = sum(square(np.outer(eye[i], eye[i])) for i in range(dim))
+    whole += sum(2 * square((np.outer(eye[i], eye[j]) + np.outer(eye[j], eye[i])) / 2) for i, j in pairs if i != j)
+    trace = square(eye)
+    return (2 * whole + trace) / (dim * (dim + 2)), trace / dim**2

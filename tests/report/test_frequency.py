@@ -1,0 +1,120 @@
+"""Frequency and the small scale on the page: both sides of every fork, and what is said when a claim fails."""
+
+import pytest
+
+from anisoscope.report.frequency import frequency_section
+from anisoscope.report.local import local_section
+from anisoscope.report.make import make_report
+from anisoscope.report.reading import read
+from anisoscope.report.tree import Figure, Table, Text
+from anisoscope.report.view import view
+from anisoscope.store.run import create_run
+
+COMMON = {"model": "m", "role": "decoder", "seed": 0, "cloud": "all"}
+
+
+def correlation(variant, value, points="output", step=10, half=0.05, **rest):
+    where = {"view": "embedding", "points": points, "layer": 0} | rest
+    numbers = {"value": value, "low": value - half, "high": value + half, "n": 500}
+    return COMMON | where | numbers | {"step": step, "measure": "frequency_correlation", "variant": variant}
+
+
+def binned(measure, cloud, value, step=10, layer=1, **rest):
+    where = {"view": "representation", "points": "gradients", "layer": layer, "cloud": cloud, "step": step}
+    numbers = {"value": value, "low": 0.9 * value, "high": 1.1 * value, "n": 100}
+    return COMMON | where | numbers | {"measure": measure} | rest
+
+
+def rows(*, pinned=-0.4, slope=0.3):
+    found = [correlation("distance, plain, pearson", 0.55), correlation("distance, weighted, pearson", -0.55)]
+    found += [correlation("trajectory, spearman", pinned), correlation("distance, weighted, spearman", -0.5, step=0)]
+    for k in range(1, 6):
+        for step in (0, 10):
+            found.append(binned("bin_enrichment", f"target tokens {k}/5", 2.0**k, step=step, null="haar"))
+        found.append(binned("bin_visible_curvature", f"input tokens {k}/5", 0.1 * k, variant="local tangents"))
+    trend = {"value": slope, "low": slope - 0.1, "high": slope + 0.1, "measure": "bin_enrichment_trend"}
+    found.append(binned("", "target tokens", 1.0) | trend)
+    for count in (1, 10, 100, 1000):
+        place = {"measure": "type_place", "variant": "distance, plain", "value": count**0.1, "n": count, "note": "the"}
+        found.append(COMMON | place | {"view": "embedding", "points": "output", "layer": 0, "step": 10})
+    return found
+
+
+def small(*, inside=0.9, clear=(True, False)):
+    found = []
+    for layer, fine in enumerate(clear):
+        where = COMMON | {"view": "representation", "layer": layer, "step": 10, "points": "activations"}
+        for variant, value in ((None, inside), ("normal part", 0.5), ("random proxy", 0.1)):
+            numbers = {"value": value, "low": value - 0.05, "high": value + 0.05, "n": 64}
+            found.append(where | numbers | {"measure": "tangent_overlap", "variant": variant})
+        note = "tangent gradients do not cancel" if fine else "cancellation is not excluded"
+        found.append(where | {"measure": "non_cancellation", "value": 0.3, "low": 0.2, "high": 0.4, "note": note})
+        found.append(
+            where | {"measure": "curvature", "variant": "rms", "value": float("nan"), "note": "cannot tell: few"}
+        )
+    return found
+
+
+def context(folder, *parts):
+    run = create_run(folder / "run", kind="scope", steps=12)
+    every = [row for part in parts for row in part]
+    for step in sorted({row["step"] for row in every}):
+        run.write("scope", [row for row in every if row["step"] == step])
+    run.close("finished")
+    return read([run.path])
+
+
+def words(section):
+    return " ".join(block.text for block in section.blocks if isinstance(block, Text))
+
+
+def test_both_sides_of_every_fork_are_shown(tmp_path):
+    section = frequency_section(context(tmp_path, rows()))
+    said = words(section)
+    assert "0.55 [0.5, 0.6] to the plain centroid and −0.55 [−0.6, −0.5] to the weighted" in said
+    assert "as pinning says" in said
+    figures = {block.id: block for block in section.blocks if isinstance(block, Figure)}
+    assert set(figures) == {"frequency-scatter", "frequency-bins", "frequency-correlations"}
+    dots, line = figures["frequency-scatter"].series
+    assert dots.scattered
+    assert [point.x for point in dots.points] == [1, 10, 100, 1000]
+    assert [point.x for point in line.points] == [1, 1000]
+    assert {s.tags["measure"] for s in figures["frequency-bins"].series} == {
+        "enrichment over haar",
+        "visible curvature, local tangents",
+    }
+    (table,) = (block for block in section.blocks if isinstance(block, Table))
+    assert [cell.text for cell in table.rows[0]][1:3] == ["enrichment over haar", "by target token, equal tokens"]
+    assert table.rows[0][-1].text == "1 rise, 0 fall"
+
+
+@pytest.mark.parametrize(("value", "said"), [(0.4, "the opposite of pinning"), (0.01, "neither pinning nor")])
+def test_a_claim_that_fails_is_said_to(value, said, tmp_path):
+    assert said in words(frequency_section(context(tmp_path, rows(pinned=value))))
+
+
+def test_tangency_and_the_premise_in_words(tmp_path):
+    said = words(local_section(context(tmp_path, small())))
+    assert "So it is more tangent than the cloud's variance alone makes it." in said
+    assert "holds at layer 0 and is not shown at layer 1" in said
+    assert "curvature cannot be told at any layer: cannot tell: few." in said
+
+
+def test_tangency_that_is_not_shown_is_said(tmp_path):
+    said = words(local_section(context(tmp_path, small(inside=0.52, clear=(False, False)))))
+    assert "tangency itself is not shown" in said
+    assert "is shown at no layer" in said
+
+
+def test_a_run_without_such_rows_has_no_such_sections(tmp_path):
+    plain = context(tmp_path, [COMMON | {"step": 0, "layer": 0, "measure": "energy", "value": 0.1}])
+    assert frequency_section(plain) is None
+    assert local_section(plain) is None
+    assert not {"frequency", "local"} & {section.id for section in view(plain).sections}
+
+
+def test_the_page_holds_both(tmp_path):
+    context(tmp_path, rows(), small())
+    page = make_report([str(tmp_path / "run")])
+    assert 'id="frequency"' in page
+    assert 'id="local"' in page
