@@ -97,7 +97,7 @@ def test_tangency_and_the_premise_in_words(tmp_path):
     said = words(local_section(context(tmp_path, small())))
     assert "So it is more tangent than the cloud's variance alone makes it." in said
     assert "holds at layer 0 and is not shown at layer 1" in said
-    assert "curvature cannot be told at any layer: cannot tell: few." in said
+    assert "curvature cannot be told at any layer: few." in said
 
 
 def test_tangency_that_is_not_shown_is_said(tmp_path):

@@ -74,7 +74,7 @@ def trajectory_rows(
         seen[ids < len(counts_V)] = counts_V[known] > 0
         if variance is not None and bool(seen.any()):
             common = {"step": step, "tokens": tokens, "layer": 0, "view": "embedding", "points": name}
-            x, norm = counts_V[ids[seen]].double().log(), trajectory.mean[seen].norm(dim=1)
+            x, norm = counts_V[ids[seen]].double().log(), trajectory.mean.norm(dim=1)[seen]
             rows += _correlation_rows(common, x, {"trajectory": variance[seen]}, norm, request)
     return rows
 

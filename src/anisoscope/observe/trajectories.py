@@ -12,6 +12,7 @@ from torch import Tensor
 
 from anisoscope.observe.statistics import Name, Statistics
 from anisoscope.observe.tables import TableReading
+from anisoscope.stats.chunks import at_once
 
 FEWEST = 3  # observations before a variance over them says anything
 
@@ -33,9 +34,12 @@ class Trajectory:
     def add(self, reading: TableReading) -> None:
         """One observation more."""
         self.count += 1
-        before = reading.rows.double() - self.mean
-        self.mean += before / self.count
-        self.squares += (before * (reading.rows.double() - self.mean)).sum(1)
+        size = at_once(self.mean)  # temporaries of a large table would weigh more than what is kept
+        parts = zip(reading.rows.split(size), self.mean.split(size), self.squares.split(size), strict=True)
+        for rows, mean, squares in parts:
+            before = rows.double() - mean
+            mean += before / self.count
+            squares += (before * (rows.double() - mean)).sum(1)
 
     @property
     def variance(self) -> Tensor | None:

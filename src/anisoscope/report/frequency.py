@@ -61,7 +61,7 @@ def frequency_section(context: Context) -> Section | None:
     """Everything about frequency; nothing where the run has no such rows."""
     if not any(s.by_measure.get("frequency_correlation") for s in context.subjects):
         return None
-    blocks: list[Block] = [Text(_said(subject), f"{subject.label}:", "plain") for subject in context.subjects]
+    blocks: list[Block] = [Text(t, f"{s.label}:", "plain") for s in context.subjects for t in _said(s)]
     blocks.append(Text(FORKS, small=True))
     blocks += [figure for figure in (_scatter(context), _binned(context), _pinning(context)) if figure is not None]
     table = _trends(context)
@@ -77,18 +77,18 @@ def _last(rows: Iterable[Row]) -> list[Row]:
     return [row for row in found if row["step"] == last]
 
 
-def _said(subject: Subject) -> str:
+def _said(subject: Subject) -> list[str]:
     """The forks in words, at the last observation."""
-    parts = []
+    said = []
     for points, words in TABLES.items():
-        both = []
+        both, parts = [], []
         for centre in ("plain", "weighted"):
             rows = subject.pick("frequency_correlation", points=points, variant=f"distance, {centre}, pearson")
             point = summarise(_last(rows))
             if point is not None:
                 both.append(f"{interval(point.y, point.low, point.high)} to the {centre} centroid")
         if both:
-            parts.append(f"log count against distance, {words}: {' and '.join(both)}")
+            parts.append(f"distance {' and '.join(both)}")
         point = summarise(_last(subject.pick("frequency_correlation", points=points, variant="trajectory, spearman")))
         if point is not None and point.y is not None:
             sign = (
@@ -98,14 +98,17 @@ def _said(subject: Subject) -> str:
                 if point.low is not None and point.low > 0
                 else "which tells neither pinning nor its opposite"
             )
-            parts.append(f"against the variance of its trajectory: {interval(point.y, point.low, point.high)}, {sign}")
+            parts.append(f"variance of the trajectory {interval(point.y, point.low, point.high)}: {sign}")
+        if parts:
+            said.append(f"correlations of log count over the types of the {words}: {'; '.join(parts)}.")
+    parts = []
     for side in ("target", "input"):
         rows = _last(r for r in subject.by_measure.get("bin_enrichment_trend", []) if _is(r, f"{side} tokens"))
         point = summarise(rows)
         if point is not None and point.y is not None:
             change = f"{number(math.exp(point.y))} times from one fifth to the next more frequent"
-            parts.append(f"enrichment by the {side} token changes {change} (median layer)")
-    return "; ".join(parts) + "." if parts else "there are no numbers yet."
+            parts.append(f"by the {side} token {change}")
+    return [*said, f"enrichment changes, in the median layer, {'; '.join(parts)}."] if parts else said
 
 
 def _is(row: Row, cloud: str) -> bool:

@@ -73,7 +73,8 @@ def _said(subject: Subject) -> list[str]:
     bent = _last(subject, "curvature", "rms") or subject.pick("curvature", variant="rms")
     told = [row for row in defined(bent) if row["low"] is not None]
     if bent and not told:
-        said.append(f"curvature cannot be told at any layer: {bent[0]['note'] or 'no number'}.")
+        why = (bent[0]["note"] or "no number").removeprefix("cannot tell: ")
+        said.append(f"curvature cannot be told at any layer: {why}.")
     elif told:
         ratios = [r for r in _last(subject, "curvature", "along proxy over random") if r in defined([r])]
         ratio = summarise(ratios)
