@@ -30,6 +30,8 @@ bench: $(VENV)/.dev $(VENV)/.models $(PEERS)/.peers
 	$(BIN)/python -m bench.semi_nmf --peers $(PEERS)/bin/python
 	$(BIN)/python -m bench.nulls
 	$(BIN)/python -m bench.memory
+	$(BIN)/python -m bench.frequency
+	$(BIN)/python -m bench.curvature --device cpu --surfaces
 	$(BIN)/python -m bench.overhead --device cpu --only default
 
 # Asks the peers again and rewrites docs/conformance.md; `make test` only checks that the page is up to date.

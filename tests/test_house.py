@@ -9,7 +9,8 @@ ROOT = Path(__file__).parents[1]
 
 
 def test_the_readme_example_runs():
-    for page in ("README.md", "docs/evidence.md", "docs/scope.md", "docs/store.md", "docs/corpora.md"):
+    pages = ("evidence", "scope", "store", "corpora", "frequency", "curvature")
+    for page in ("README.md", *(f"docs/{name}.md" for name in pages)):
         blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.S)
         assert blocks
         for block in blocks:

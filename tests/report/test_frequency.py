@@ -34,8 +34,14 @@ def rows(*, pinned=-0.4, slope=0.3):
         found.append(binned("bin_visible_curvature", f"input tokens {k}/5", 0.1 * k, variant="local tangents"))
     trend = {"value": slope, "low": slope - 0.1, "high": slope + 0.1, "measure": "bin_enrichment_trend"}
     found.append(binned("", "target tokens", 1.0) | trend)
-    for count in (1, 10, 100, 1000):
-        place = {"measure": "type_place", "variant": "distance, plain", "value": count**0.1, "n": count, "note": "the"}
+    for k, count in enumerate((1, 10, 100, 1000)):
+        place = {
+            "measure": "type_place",
+            "variant": f"distance, plain:{k}",
+            "value": count**0.1,
+            "n": count,
+            "note": "the",
+        }
         found.append(COMMON | place | {"view": "embedding", "points": "output", "layer": 0, "step": 10})
     return found
 

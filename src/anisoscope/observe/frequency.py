@@ -95,14 +95,18 @@ def _table_rows(observed: Observed, counts_V: Tensor, request: Request) -> list[
 
 
 def _shown(common: Row, ids: Tensor, counts: Tensor, measured: dict[str, Tensor]) -> list[Row]:
-    """Some types from the rarest to the most frequent with their distances; the note holds a token id, n its count."""
+    """Some types from the rarest to the most frequent with their distances; the note holds a token id, n its count.
+
+    ``variant`` is ``WHAT:k``, the k-th of them.
+    """
     order = counts.argsort(stable=True)
     chosen = order[torch.linspace(0, max(len(order) - 1, 0), SHOWN).round().long().unique()] if len(order) else order
-    return [
-        row(**common, measure="type_place", variant=what, value=float(y[k]), n=int(counts[k]), note=str(int(ids[k])))
-        for what, y in measured.items()
-        for k in chosen.tolist()
-    ]
+    found = []
+    for what, y in measured.items():
+        for number, k in enumerate(chosen.tolist()):
+            numbers = {"value": float(y[k]), "n": int(counts[k]), "note": str(int(ids[k]))}
+            found.append(row(**common, **numbers, measure="type_place", variant=f"{what}:{number}"))
+    return found
 
 
 def _correlation_rows(common: Row, x: Tensor, measured: dict[str, Tensor], held: Tensor, request: Request) -> list[Row]:

@@ -127,7 +127,7 @@ def _scatter(context: Context) -> Figure | None:
         groups: dict[tuple[int, str, str], list[Row]] = {}
         for row in rows:
             if row["step"] in shown and row["seed"] == subject.seeds[0] and row["variant"] and row["n"]:
-                groups.setdefault((row["step"], row["points"], row["variant"]), []).append(row)
+                groups.setdefault((row["step"], row["points"], row["variant"].partition(":")[0]), []).append(row)
         for (step, points, variant), group in sorted(groups.items()):
             tags = {"model": subject.label, "step": str(step), "table": TABLES.get(points, points)}
             tags["centroid"] = variant.removeprefix("distance, ")

@@ -22,7 +22,10 @@ COLUMNS: dict[str, tuple[pa.DataType, str]] = {
     "layer": (_WHOLE, "blocks before this place; 0 is what enters the first"),
     "site": (_TEXT, "name of the module"),
     "view": (_TEXT, "representation, weight or embedding"),
-    "points": (_TEXT, "activations, gradients, gradients-out, update or update-raw"),
+    "points": (
+        _TEXT,
+        "activations, gradients, gradients-out, update or update-raw; input or output: a table of embeddings",
+    ),
     "cloud": (_TEXT, "which tokens: all, no-first, no-special, or a bin of frequency"),
     "proxy": (_TEXT, "method of the subspace"),
     "rank": (_WHOLE, "rank of the subspace"),
