@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, cast, runtime_checkable
@@ -23,7 +24,7 @@ from anisoscope.study.settings import PairSettings
 
 try:
     from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
-    from transformers.utils.logging import disable_progress_bar
+    from transformers.utils.logging import disable_progress_bar, enable_progress_bar, is_progress_bar_enabled
 except ImportError as error:
     raise AnisoscopeError('training needs transformers: pip install "anisoscope[train]"') from error
 
@@ -132,13 +133,13 @@ def train(job: Job, data: Tokenised, run: Run, watcher: Watcher, stop: Stop) -> 
     )
     trainer.journal = journal
     trainer.remove_callback(PrinterCallback)
-    disable_progress_bar()  # the display has its own
     latest = job.latest()
     for path in job.checkpoints.glob("checkpoint-*"):
         if latest is None or path != latest:
             shutil.rmtree(path)  # torn, or older than the one that counts
     try:
-        trainer.train(resume_from_checkpoint=None if latest is None else str(latest))
+        with _no_bars():
+            trainer.train(resume_from_checkpoint=None if latest is None else str(latest))
     except OSError as error:
         raise AnisoscopeError(
             f"cannot write in {job.folder}: {error.strerror or error}; make room and go on with --resume"
@@ -147,12 +148,25 @@ def train(job: Job, data: Tokenised, run: Run, watcher: Watcher, stop: Stop) -> 
         raise sink.failed
     if trainer.state.global_step < settings.steps:
         return False
-    _save(model, data, job.weights)
+    with _no_bars():
+        _save(model, data, job.weights)
     run.write_tensors(f"counts-{job.name}", {"counts": lessons.counts()})
     shutil.rmtree(job.checkpoints, ignore_errors=True)
     with contextlib.suppress(OSError):  # others are still in there
         job.checkpoints.parent.rmdir()
     return True
+
+
+@contextlib.contextmanager
+def _no_bars() -> Iterator[None]:
+    """The display has a bar of its own; afterwards the library is as it was."""
+    shown = is_progress_bar_enabled()
+    disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            enable_progress_bar()
 
 
 def _save(model: Any, data: Tokenised, folder: Path) -> None:
