@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+from anisoscope.report.layer_profile import TRAINED
 from anisoscope.report.reading import Context, Row, Subject
-from anisoscope.report.summary import defined, errors, over_training, summarise
+from anisoscope.report.summary import curve, defined, errors, over_training, summarise
 from anisoscope.report.training import NULL_AT_ONE, chosen
 from anisoscope.report.tree import (
     Axis,
@@ -121,6 +122,8 @@ def _scatter(context: Context) -> Figure | None:
     steps: list[int] = []
     for subject in context.subjects:
         rows = defined(subject.by_measure.get("type_place", []))
+        if context.of_profiles:
+            rows = [row for row in rows if row["step"] == TRAINED]
         mine = sorted({row["step"] for row in rows})
         shown = sorted({mine[round(k * (len(mine) - 1) / (MOST_STEPS - 1))] for k in range(MOST_STEPS)}) if mine else []
         steps += [step for step in shown if step not in steps]
@@ -188,11 +191,10 @@ def _binned(context: Context) -> Figure | None:
                 # Of the embedding view the update is shown beside the representation's gradients.
                 fits = row["view"] == "representation" or row["points"] == "update"
                 if place in BINS and fits and row["layer"] is not None:
-                    layer = "embedding update" if row["view"] == "embedding" else f"layer {row['layer']}"
-                    groups.setdefault((measure, side, layer, int(place[0])), []).append(row)
+                    groups.setdefault((measure, side, _where(context, row), int(place[0])), []).append(row)
         for (measure, side, layer, k), rows in sorted(groups.items()):
             tags = {"model": subject.label, "measure": BINNED[measure], "bins": _side(side), "place": layer}
-            points = over_training(context, subject, rows, ratio=measure not in ("bin_energy", "bin_isotropy_loss"))
+            points = course(context, subject, rows, ratio=measure not in ("bin_energy", "bin_isotropy_loss"))
             if points:
                 words = BINS[f"{k}/5"]
                 series.append(Series(f"{subject.label}, {words}", tags | {"bin": words}, points))
@@ -202,7 +204,7 @@ def _binned(context: Context) -> Figure | None:
     series.sort(key=lambda s: (s.tags["model"], order.index(s.tags["bin"])))
     measures = [words for words in BINNED.values() if words in values_of(series, "measure")]
     sides, places = sorted(values_of(series, "bins")), sorted(values_of(series, "place"), key=_layer_order)
-    middle = places[len([p for p in places if p.startswith("layer")]) // 2]
+    middle = places[len([p for p in places if p.startswith("layer ")]) // 2]
     controls = [
         Control("measure", "Measure", measures, chosen(measures, BINNED["bin_enrichment"])),
         Control("bins", "Bins", sides, chosen(sides, _side("target tokens"))),
@@ -211,10 +213,10 @@ def _binned(context: Context) -> Figure | None:
     of_profile = context.of_profiles
     return Figure(
         "frequency-bins",
-        "By how frequent the token is" + ("" if of_profile else ", over training"),
+        "By how frequent the token is" + (", layer by layer" if of_profile else ", over training"),
         f"{BINS_RULE} {errors(context, rows='sequences (types for spread, curvature and the update)')}",
-        f"{listed_measures(measures)} by fifth of frequency against {context.x_label}.",
-        Axis(context.x_label, log=context.x_log and not of_profile),
+        f"{', '.join(measures).capitalize()} by fifth of frequency.",
+        course_axis(context),
         Axis("value", log=True, by={"key": "measure"}),
         series,
         colour="bin",
@@ -229,9 +231,25 @@ def _binned(context: Context) -> Figure | None:
     )
 
 
-def listed_measures(measures: list[str]) -> str:
-    """What a figure can show, for those who hear it."""
-    return ", ".join(measures).capitalize()
+def _where(context: Context, row: Row) -> str:
+    """A place that a reader can choose; of a finished model the layers lie along the axis."""
+    if row["view"] == "embedding":
+        return "embedding update"
+    return "layers" if context.of_profiles else f"layer {row['layer']}"
+
+
+def course(context: Context, subject: Subject, rows: list[Row], *, ratio: bool = False) -> list[Point]:
+    """Over training; of a finished model over its layers."""
+    if context.of_profiles:
+        return curve([row for row in rows if row["step"] == TRAINED], lambda row: row["layer"], ratio=ratio)
+    return over_training(context, subject, rows, ratio=ratio)
+
+
+def course_axis(context: Context) -> Axis:
+    """What such a course runs along."""
+    if context.of_profiles:
+        return Axis("layer (0: what enters the first block)", fixed=True)
+    return Axis(context.x_label, log=context.x_log)
 
 
 def _side(side: str) -> str:
@@ -240,7 +258,7 @@ def _side(side: str) -> str:
 
 
 def _layer_order(place: str) -> tuple[bool, int]:
-    return (not place.startswith("layer"), int(place.rpartition(" ")[2]) if place.startswith("layer") else 0)
+    return (not place.startswith("layer"), int(place.rpartition(" ")[2]) if place.startswith("layer ") else 0)
 
 
 def _pinning(context: Context) -> Figure | None:
@@ -255,10 +273,10 @@ def _pinning(context: Context) -> Figure | None:
                 how = f"{how}, norm held fixed"
             if what not in CORRELATED:
                 continue
-            where = TABLES.get(row["points"], f"layer {row['layer']}")
+            where = TABLES.get(row["points"]) or _where(context, row)
             groups.setdefault((what, how, where), []).append(row)
         for (what, how, where), rows in sorted(groups.items()):
-            points = over_training(context, subject, rows)
+            points = course(context, subject, rows)
             tags = {"model": subject.label, "what": CORRELATED[what], "how": how, "place": where}
             if points:
                 series.append(Series(f"{subject.label}, {where}", tags, points))
@@ -272,13 +290,13 @@ def _pinning(context: Context) -> Figure | None:
     ]
     return Figure(
         "frequency-correlations",
-        "How geometry goes with log count" + ("" if context.of_profiles else ", over training"),
+        "How geometry goes with log count" + (", layer by layer" if context.of_profiles else ", over training"),
         "Correlation over types of log count with the chosen property. The variance of the trajectory is over all "
         "observations so far, all alike: pinned types have little. Contextual vectors are averaged by type "
         "(types with at least 4 vectors), and what the noise of such means adds to a distance is taken off. "
         + errors(context, ratio=False, rows="resampled types"),
-        f"Correlations with log count against {context.x_label}.",
-        Axis(context.x_label, log=context.x_log and not context.of_profiles),
+        "Correlations with log count.",
+        course_axis(context),
         Axis("correlation with log count", fixed=True),
         series,
         colour="place",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from anisoscope.report.frequency import course, course_axis
 from anisoscope.report.reading import Context, Row, Subject
-from anisoscope.report.summary import defined, errors, over_training, summarise
+from anisoscope.report.summary import defined, errors, summarise
 from anisoscope.report.tree import Axis, Block, Control, Figure, Reference, Section, Series, Text, values_of
 from anisoscope.report.words import counted, interval, listed, number
 
@@ -94,16 +95,17 @@ def _figure(
     series: list[Series] = []
     references: list[Reference] = []
     for subject in context.subjects:
-        groups: dict[tuple[str | None, int], list[Row]] = {}
+        groups: dict[tuple[str | None, str], list[Row]] = {}
         for row in subject.by_measure.get(measure, []):
             if row["layer"] is not None and row["variant"] in variants:
-                groups.setdefault((row["variant"], row["layer"]), []).append(row)
-        for (variant, layer), rows in sorted(groups.items(), key=lambda item: (item[0][0] or "", item[0][1])):
-            points = over_training(context, subject, rows)
-            tags = {"model": subject.label, "layer": f"layer {layer}", "what": variants[variant]}
+                place = "all layers" if context.of_profiles else f"layer {row['layer']}"
+                groups.setdefault((row["variant"], place), []).append(row)
+        for (variant, place), rows in sorted(groups.items(), key=lambda item: (item[0][0] or "", item[0][1])):
+            points = course(context, subject, rows)
+            tags = {"model": subject.label, "layer": place, "what": variants[variant]}
             if points:
                 null = variant == "random signs"
-                series.append(Series(f"{subject.label}, layer {layer}", tags, points, null=null))
+                series.append(Series(f"{subject.label}, {place}", tags, points, null=null))
         chance = summarise(_last(subject, measure, "random proxy"))
         if chance is not None and chance.y is not None:
             references.append(Reference(chance.y, "random proxy", {"model": subject.label}))
@@ -115,8 +117,8 @@ def _figure(
         measure.replace("_", "-"),
         title,
         caption + errors(context, ratio=False, rows="points" if measure == "tangent_overlap" else "sequences"),
-        f"{title} {axis} against {context.x_label}, one line a layer.",
-        Axis(context.x_label, log=context.x_log and not context.of_profiles),
+        f"{title} {axis.capitalize()}, layer by layer.",
+        course_axis(context),
         Axis(axis, fixed=True),
         series,
         colour="layer",

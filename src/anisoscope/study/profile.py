@@ -178,6 +178,8 @@ class _Profiling:
 
 def _belongs(row: Row) -> bool:
     """Of a judgement all but what the layers say better, and angles to the twin: the two never shared a training."""
+    if row["measure"].startswith(("frequency_", "bin_")):
+        return True
     return row["measure"] != "angle" and (row["points"] != "activations" or row["proxy"] is not None)
 
 
