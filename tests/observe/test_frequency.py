@@ -1,6 +1,7 @@
 """Frequency beside a training: every number that of slow loops over all activations, gradients and tables."""
 
 import math
+from functools import cache
 
 import numpy as np
 import pytest
@@ -31,12 +32,17 @@ def lesson(name, step):
     return given
 
 
-def watched(name, **options):
+COUNTS = 1 + torch.arange(VOCABULARY).flip(0) ** 2
+
+
+@cache
+def watched(name, counted=True):
     """A short training under a scope that observes every step, with all that passed kept beside it."""
     torch.manual_seed(1)
     model = build(name).eval()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    scope = Scope(model, rank=4, resamples=49, schedule=1, strict=True, **options)
+    frequency = {True: True, False: COUNTS, None: False}[counted]
+    scope = Scope(model, rank=4, resamples=49, schedule=1, strict=True, frequency=frequency)
     kept = []
 
     def keep(module, args, output):
@@ -73,7 +79,7 @@ def value(rows, **wanted):
 
 @pytest.mark.parametrize("name", ["gpt_neox", "bert"])
 def test_embeddings_against_frequency_are_those_of_a_slow_reference(name):
-    scope, kept = watched(name, frequency=True)
+    scope, kept = watched(name)
     rows, last = scope.rows(), STEPS - 1
     counts = np.bincount(tokens_of(kept).numpy(), minlength=VOCABULARY)
     seen = counts > 0
@@ -101,8 +107,8 @@ def test_embeddings_against_frequency_are_those_of_a_slow_reference(name):
 
 @pytest.mark.parametrize("name", ["gpt_neox", "bert"])
 def test_contextual_vectors_by_type_are_those_of_a_slow_reference(name):
-    counts = 1 + torch.arange(VOCABULARY).flip(0) ** 2
-    scope, kept = watched(name, frequency=counts)
+    counts = COUNTS
+    scope, kept = watched(name, counted=False)
     rows, last = scope.rows(), STEPS - 1
     given, activation = kept[last]["batch"], kept[last]["activation"].double()
     mask = given["attention_mask"].bool().clone()
@@ -133,8 +139,8 @@ def test_contextual_vectors_by_type_are_those_of_a_slow_reference(name):
 @pytest.mark.parametrize("name", ["gpt_neox", "bert"])
 @pytest.mark.parametrize("side", ["input", "target"])
 def test_gradients_by_bin_are_those_of_a_slow_reference(name, side):
-    counts = 1 + torch.arange(VOCABULARY).flip(0) ** 2
-    scope, kept = watched(name, frequency=counts)
+    counts = COUNTS
+    scope, kept = watched(name, counted=False)
     rows, last = scope.rows(), STEPS - 1
     given = kept[last]["batch"]
     activation, gradient = (kept[last][part].double() for part in ("activation", "gradient"))
@@ -176,7 +182,7 @@ def test_gradients_by_bin_are_those_of_a_slow_reference(name, side):
 
 
 def test_the_update_of_embeddings_is_judged_by_bin():
-    scope, _ = watched("gpt_neox", frequency=True)
+    scope, _ = watched("gpt_neox")
     rows = [r for r in scope.rows() if r["view"] == "embedding" and r["measure"] == "bin_enrichment"]
     assert {r["points"] for r in rows} == {"gradients", "update"}
     assert {r["cloud"] for r in rows} == {f"input {by} {k}/5" for by in ("tokens", "types") for k in range(1, 6)}
@@ -195,7 +201,7 @@ def test_a_table_larger_than_the_sample_keeps_its_true_centres():
 
 
 def test_nothing_is_said_unless_asked_for():
-    scope, _ = watched("gpt_neox")
+    scope, _ = watched("gpt_neox", counted=None)
     assert not [r for r in scope.rows() if r["measure"].startswith(("frequency", "bin_"))]
 
 

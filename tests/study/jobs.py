@@ -38,6 +38,7 @@ def settings(where, **changed):
         "ranks": (2,),
         "proxies": ("pca", "semi_nmf"),
         "resamples": 19,
+        "frequency": False,
         "probe": 0,
         "evaluations": 3,
         "checkpoints": 4,

@@ -36,7 +36,9 @@ ALL = ("model", "role", "seed", *KEYS, "value", "low", "high", "p", "q", "n", "n
 def trained(tmp_path_factory):
     """A pair of trainings with a dozen checkpoints each."""
     folder = tmp_path_factory.mktemp("history")
-    given = settings(folder, steps=60, observations=13, history=True, proxies=("pca",), targets=True, length=24)
+    given = settings(
+        folder, steps=60, observations=13, history=True, proxies=("pca",), targets=True, length=24, frequency=True
+    )
     run = pair(given, Quiet(), out=folder / "run")
     return given, open_run(run.path), folder
 
@@ -116,7 +118,9 @@ def test_a_history_becomes_a_run_like_any_other(trained, tmp_path):
     start = {r["layer"]: r["value"] for r in rows if r["measure"] == "angle" and r["step"] == steps[1]}
     assert all(angle >= 0 for angle in start.values())
     assert {r["site"] for r in rows if r["view"] == "weight"} >= {"gpt_neox.layers.0.mlp.dense_h_to_4h"}
-    left = {path.name for path in (tmp_path / "run").iterdir() if path.suffix == ".work"}
+    wandering = {r["step"] for r in rows if r["variant"] == "trajectory, spearman" and r["points"] == "input"}
+    assert wandering == set(steps[2:])  # of two places nothing can be said
+    left = {path.name for path in (tmp_path / "run").iterdir() if path.suffix == ".work" or "places" in path.name}
     assert not left
 
 

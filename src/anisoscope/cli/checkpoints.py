@@ -37,6 +37,7 @@ def checkpoints(
     proxies: Annotated[str | None, Parameter(help="Methods, separated by commas; pca,svd.")] = None,
     views: Annotated[str | None, Parameter(help="representation, weight, embedding; all that have sites.")] = None,
     targets: bool | None = None,
+    frequency: bool | None = None,
     resamples: int | None = None,
     mask_rate: float | None = None,
     chunk: int | None = None,
@@ -99,6 +100,8 @@ def checkpoints(
         Rank of the tangent proxies; 32.
     targets
         The nulls with other labels, for an extra pass each.
+    frequency
+        What goes with how frequent tokens are, and curvature; on unless switched off.
     resamples
         Draws of the nulls; 999.
     mask_rate

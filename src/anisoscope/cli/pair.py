@@ -48,6 +48,7 @@ def pair(
     schedule: str | None = None,
     observations: int | None = None,
     targets: bool | None = None,
+    frequency: bool | None = None,
     resamples: int | None = None,
     probe: int | None = None,
     evaluations: int | None = None,
@@ -128,6 +129,8 @@ def pair(
         How many observations log makes at most; 12.
     targets
         The nulls with other labels, for an extra pass each.
+    frequency
+        What goes with how frequent tokens are, and curvature; on unless switched off.
     resamples
         Draws of the nulls.
     probe

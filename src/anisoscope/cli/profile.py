@@ -32,6 +32,7 @@ def profile(
     views: Annotated[str | None, Parameter(help="representation, weight, embedding; all that have sites.")] = None,
     gradients: bool | None = None,
     targets: bool | None = None,
+    frequency: bool | None = None,
     resamples: int | None = None,
     mask_rate: float | None = None,
     chunk: int | None = None,
@@ -84,6 +85,8 @@ def profile(
         Judge gradients; without them only layers are measured.
     targets
         The nulls with other labels, for an extra pass each.
+    frequency
+        What goes with how frequent tokens are, and curvature; on unless switched off.
     resamples
         Draws of the nulls; 999.
     mask_rate

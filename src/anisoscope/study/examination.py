@@ -57,6 +57,7 @@ class Examination(BaseModel):
     proxies: tuple[Literal["pca", "svd", "semi_nmf", "haar", "mean"], ...] = Field(("pca", "svd"), min_length=1)
     views: tuple[Literal["representation", "weight", "embedding"], ...] | None = None
     targets: bool = True
+    frequency: bool = True
     resamples: int = Field(999, ge=0)
     vectors: int = Field(4608, ge=FEWEST)
     batches: int = Field(4, ge=1)

@@ -143,7 +143,7 @@ class _Profiling:
                     rows=RESERVOIR,
                     seed=self._reading.seed,
                     targets=self._settings.targets,
-                    frequency=self._reading.frequency(choice.sites),
+                    frequency=self._reading.frequency(choice.sites) if self._settings.frequency else None,
                     progress=lambda share: stage.told(0.7 * share, "forward and backward"),
                 )
                 stage.told(0.7, "judging")

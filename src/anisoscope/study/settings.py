@@ -72,6 +72,7 @@ class PairSettings(BaseModel):
     schedule: Literal["log"] | int = "log"
     observations: int = Field(12, ge=2)
     targets: bool = True
+    frequency: bool = True
     resamples: int = Field(999, ge=0)
     probe: int = Field(5120, ge=0)
     evaluations: int = Field(8, ge=1)

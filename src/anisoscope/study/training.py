@@ -117,7 +117,7 @@ def train(job: Job, data: Tokenised, run: Run, watcher: Watcher, stop: Stop) -> 
         targets=settings.targets,
         resamples=settings.resamples,
         probe=_probe(data, settings),
-        frequency=lessons.counts(),
+        frequency=lessons.counts() if settings.frequency else False,
         sink=sink,
         seed=_scope_seed(job, lessons),
         resumable=True,
