@@ -32,7 +32,7 @@ from anisoscope.evidence.frequency import (
 from anisoscope.geometry.results import Estimate
 from anisoscope.geometry.subspace import Subspace
 from anisoscope.observe.judging import Each, Place, Proxies, Request, each_in_turn
-from anisoscope.observe.rows import Row, adjusted, row, stamp
+from anisoscope.observe.rows import Row, adjusted, estimate_row, row, stamp
 from anisoscope.observe.statistics import Name, Observed
 from anisoscope.observe.trajectories import Trajectories
 from anisoscope.stats.reservoir import Reservoir, Sample
@@ -114,7 +114,7 @@ def _correlation_rows(common: Row, x: Tensor, measured: dict[str, Tensor], held:
     for what, y in measured.items():
         resamples = min(request.resamples, RESAMPLES)
         for how, found in correlations(x, y, held, resamples=resamples, seed=request.seed).items():
-            rows.append(_row(common, found, measure="frequency_correlation", variant=f"{what}, {how}"))
+            rows.append(estimate_row(common, found, measure="frequency_correlation", variant=f"{what}, {how}"))
     return rows
 
 
@@ -259,15 +259,10 @@ def _halved(found: Estimate) -> Estimate:
 
 def _bin_rows(common: Row, label: str, measure: str, found: list[Estimate], null: str | None = None) -> list[Row]:
     return [
-        _row(common | {"cloud": f"{label} {k + 1}/{BINS}"}, estimate, measure=measure, null=null)
+        estimate_row(common | {"cloud": f"{label} {k + 1}/{BINS}"}, estimate, measure=measure, null=null)
         for k, estimate in enumerate(found)
     ]
 
 
 def _trend_row(common: Row, label: str, measure: str, found: Trend) -> Row:
-    return _row(common | {"cloud": label}, found.slope, measure=f"{measure}_trend", p=found.p)
-
-
-def _row(common: Row, found: Estimate, **given: object) -> Row:
-    numbers = {"value": found.value, "low": found.low, "high": found.high, "n": found.n, "note": found.note}
-    return row(**(common | numbers | given))
+    return estimate_row(common | {"cloud": label}, found.slope, measure=f"{measure}_trend", p=found.p)

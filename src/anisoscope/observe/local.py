@@ -19,12 +19,11 @@ from anisoscope.evidence.cancellation import non_cancellation
 from anisoscope.evidence.frequency import BINS, by_type, frequency_bins
 from anisoscope.geometry.curvature import curvature
 from anisoscope.geometry.dimension import two_nn
-from anisoscope.geometry.results import Estimate
 from anisoscope.geometry.subspace import Subspace
 from anisoscope.geometry.tangents import tangent_overlap
 from anisoscope.geometry.visible import visible_curvature
 from anisoscope.observe.judging import Each, Place, Proxies, Request, each_in_turn
-from anisoscope.observe.rows import Row, adjusted, row, stamp
+from anisoscope.observe.rows import Row, adjusted, estimate_row, row, stamp
 from anisoscope.observe.statistics import Observed
 from anisoscope.stats.reservoir import Sample
 
@@ -92,9 +91,9 @@ def _overlap(x: Tensor, proxy: Subspace, dim: int, points: Tensor, common: Row) 
         found = tangent_overlap(x, proxy, dim=dim, points=points)
     except BrokenRuleError as error:
         return [row(**common, measure="tangent_overlap", value=math.nan, note=str(error))]
-    rows = [_row(common, found, measure="tangent_overlap", p=found.p)]
+    rows = [estimate_row(common, found, measure="tangent_overlap", p=found.p)]
     if found.normal is not None:
-        rows.append(_row(common, found.normal, measure="tangent_overlap", variant="normal part"))
+        rows.append(estimate_row(common, found.normal, measure="tangent_overlap", variant="normal part"))
     chance = {"value": found.floor, "low": found.null_low, "high": found.null_high, "n": found.n}
     return [*rows, row(**common, **chance, measure="tangent_overlap", variant="random proxy", null="haar")]
 
@@ -108,7 +107,7 @@ def _curvature(x: Tensor, proxy: Subspace, dim: int, points: Tensor, common: Row
     except BrokenRuleError as error:
         return [row(**common, measure="curvature", variant="rms", value=math.nan, note=str(error))]
     named = {"rms": found.rms, "mean": found.mean, "along proxy": found.along, "along proxy over random": found.ratio}
-    return [_row(common, e, measure="curvature", variant=name) for name, e in named.items() if e is not None]
+    return [estimate_row(common, e, measure="curvature", variant=name) for name, e in named.items() if e is not None]
 
 
 def _seen_by_bin(whole: Sample, x: Tensor, counts_V: Tensor, dim: int, common: Row) -> list[Row]:
@@ -131,10 +130,5 @@ def _seen_by_bin(whole: Sample, x: Tensor, counts_V: Tensor, dim: int, common: R
             rows.append(row(**here, **told, value=math.nan, note=str(error)))
             continue
         said = f"seen at radius {radius:.3g}"
-        rows.append(_row(here, replace(seen, note=f"{said}; {seen.note}" if seen.note else said), **told))
+        rows.append(estimate_row(here, replace(seen, note=f"{said}; {seen.note}" if seen.note else said), **told))
     return rows
-
-
-def _row(common: Row, found: Estimate, **given: object) -> Row:
-    numbers = {"value": found.value, "low": found.low, "high": found.high, "n": found.n, "note": found.note}
-    return row(**(common | numbers | given))

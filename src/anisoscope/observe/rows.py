@@ -47,6 +47,12 @@ def row(**given: Any) -> Row:
     return {name: given.get(name) for name in _FIELDS} | {"cloud": given.get("cloud", "all")}
 
 
+def estimate_row(common: Row, found: Estimate, **given: Any) -> Row:
+    """A row with the numbers of an estimate."""
+    numbers = {"value": found.value, "low": found.low, "high": found.high, "n": found.n, "note": found.note}
+    return row(**(common | numbers | given))
+
+
 def cloud_rows(observed: Observed, each: Each = each_in_turn) -> list[Row]:
     """Isotropy of activations and gradients, both folds together, with and without first positions.
 
