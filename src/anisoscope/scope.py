@@ -244,7 +244,7 @@ class Scope:
         embedding = self.sites.embedding if "embedding" in views else None
         always = self._schedule.always
         layers = self._schedule.turn(self._step, range(len(self.sites.blocks) + 1))
-        listener = self._window or Gathering(views, seed=self._seed, guard=always)
+        listener = self._window or Gathering(views, seed=self._seed, guard=always, answers=self._tally.wanted)
         self._window = listener if always else None
         listener.next_step(
             views,

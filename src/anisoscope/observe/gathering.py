@@ -68,7 +68,8 @@ class Gathering(Listener):
     ``rows`` is the room of a sample (0: none is kept), ``vocabulary`` the size of the embedding (0: not watched),
     ``most_tokens`` how many tokens of a forward call are absorbed at most (whole sequences; 0: all), and then with all
     sites of a call at once. In a window (``guard``) batches that overflow add nothing; in a single step they show. A
-    second pass over the same text (``again``) has the same activations, so only its gradients are gathered.
+    second pass over the same text (``again``) has the same activations, so only its gradients are gathered. With
+    ``answers`` the tokens that positions were asked for are kept beside the sample.
     """
 
     views: tuple[str, ...]
@@ -78,6 +79,7 @@ class Gathering(Listener):
     most_tokens: int = 0
     guard: bool = False
     again: bool = False
+    answers: bool = False
     _sums: Statistics = field(default_factory=dict)
     _running: dict[Name, Running] = field(default_factory=dict)
     _firsts: dict[Name, list[tuple[Tensor, Tensor]]] = field(default_factory=dict)
@@ -238,7 +240,7 @@ class Gathering(Listener):
         context = self._shared(tokens, mask, labels)
         for fold, selection in enumerate((context.kept or ()) if is_new else ()):
             self._add({Name("tokens", 0, "all", fold, "kept"): selection.take(tokens[..., None])})
-            if labels is not None:
+            if self.answers and labels is not None:
                 asked = _asked_for(tokens, labels)[..., None]
                 self._add({Name("tokens", 0, "targets", fold, "kept"): selection.take(asked)})
         return Passing(1, lambda: context)

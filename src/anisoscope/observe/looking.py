@@ -101,7 +101,8 @@ def look(
 
     sites, embedding = choice.sites, choice.sites.embedding if "embedding" in choice.views else None
     size = 0 if embedding is None else vocabulary_of(embedding.module)
-    found = Gathering(choice.views, rows=rows, seed=seed, vocabulary=size)
+    answers = frequency is not None
+    found = Gathering(choice.views, rows=rows, seed=seed, vocabulary=size, answers=answers)
     with _only_embedding(model, sites), Taps(model, sites, found, remember=targets) as taps:
         for batch, share in zip(batches, shares, strict=True):
             (_loss(model, batch) * share).backward()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from anisoscope.report.layer_profile import TRAINED
+from anisoscope.report.course import course, course_axis
 from anisoscope.report.reading import Context, Row, Subject
-from anisoscope.report.summary import curve, defined, errors, over_training, summarise
+from anisoscope.report.summary import defined, errors, summarise
 from anisoscope.report.training import NULL_AT_ONE, chosen
 from anisoscope.report.tree import (
     Axis,
@@ -15,7 +15,6 @@ from anisoscope.report.tree import (
     Cell,
     Control,
     Figure,
-    Point,
     Reference,
     Section,
     Series,
@@ -23,11 +22,10 @@ from anisoscope.report.tree import (
     Text,
     values_of,
 )
+from anisoscope.report.type_scatter import TABLES, type_scatter
 from anisoscope.report.words import interval, number
 
 BINS = {f"{k}/5": words for k, words in enumerate(("rarest", "rare", "middle", "frequent", "most frequent"), 1)}
-TABLES = {"input": "input embedding", "output": "output embedding"}
-MOST_STEPS = 6
 BINNED = {
     "bin_enrichment": "enrichment over haar",
     "bin_energy": "share of gradient energy",
@@ -64,7 +62,7 @@ def frequency_section(context: Context) -> Section | None:
         return None
     blocks: list[Block] = [Text(t, f"{s.label}:", "plain") for s in context.subjects for t in _said(s)]
     blocks.append(Text(FORKS, small=True))
-    blocks += [figure for figure in (_scatter(context), _binned(context), _pinning(context)) if figure is not None]
+    blocks += [figure for figure in (type_scatter(context), _binned(context), _pinning(context)) if figure is not None]
     table = _trends(context)
     if table is not None:
         blocks.append(table)
@@ -114,69 +112,6 @@ def _said(subject: Subject) -> list[str]:
 
 def _is(row: Row, cloud: str) -> bool:
     return row["view"] == "representation" and row["cloud"] == cloud
-
-
-def _scatter(context: Context) -> Figure | None:
-    """Log count against distance, with the fit, at a few observations."""
-    series: list[Series] = []
-    steps: list[int] = []
-    for subject in context.subjects:
-        rows = defined(subject.by_measure.get("type_place", []))
-        if context.of_profiles:
-            rows = [row for row in rows if row["step"] == TRAINED]
-        mine = sorted({row["step"] for row in rows})
-        shown = sorted({mine[round(k * (len(mine) - 1) / (MOST_STEPS - 1))] for k in range(MOST_STEPS)}) if mine else []
-        steps += [step for step in shown if step not in steps]
-        groups: dict[tuple[int, str, str], list[Row]] = {}
-        for row in rows:
-            if row["step"] in shown and row["seed"] == subject.seeds[0] and row["variant"] and row["n"]:
-                groups.setdefault((row["step"], row["points"], row["variant"].partition(":")[0]), []).append(row)
-        for (step, points, variant), group in sorted(groups.items()):
-            tags = {"model": subject.label, "step": str(step), "table": TABLES.get(points, points)}
-            tags["centroid"] = variant.removeprefix("distance, ")
-            dots = [Point(row["n"], row["value"]) for row in sorted(group, key=lambda row: row["n"])]
-            series.append(Series(f"{subject.label}, types", tags | {"what": "types"}, dots, scattered=True))
-            series.append(Series(f"{subject.label}, fit", tags | {"what": "fit"}, _fit(dots)))
-    if not series:
-        return None
-    at = [str(step) for step in sorted(steps)]
-    words = [f"step {step}" for step in at]
-    tables, centroids = values_of(series, "table"), values_of(series, "centroid")
-    controls = [
-        Control("step", "Observation", at, at[-1], words if len(at) > 1 else []),
-        Control("table", "Table", tables, chosen(tables, TABLES["output"])),
-        Control("centroid", "Centroid", centroids, chosen(centroids, "plain")),
-    ]
-    return Figure(
-        "frequency-scatter",
-        "Log count against distance to the centroid",
-        "Some types from the rarest to the most frequent, with the least-squares line. The centroid is the "
-        "mean of the rows of all types that came, each once (plain) or by their counts (weighted). Correlations over "
-        "all types of the sample, with intervals, are in the text above and in the rows of the run.",
-        "Distance of embeddings to their centroid against the count of the type, with a fitted line.",
-        Axis("count in the text", log=True, fixed=True),
-        Axis("distance to the centroid"),
-        series,
-        colour="what",
-        panel="model",
-        choose=[c for c in controls if len(c.values) > 1],
-        toggle=[Control("model", "Models", values_of(series, "model"))],
-    )
-
-
-def _fit(dots: list[Point]) -> list[Point]:
-    """The least-squares line of distance on log count, at its two ends."""
-    known = [(math.log(dot.x), dot.y) for dot in dots if dot.y is not None and dot.x > 0]
-    n = len(known)
-    if n < 3:
-        return []
-    mean_x, mean_y = sum(x for x, _ in known) / n, sum(y for _, y in known) / n
-    spread = sum((x - mean_x) ** 2 for x, _ in known)
-    if spread == 0:
-        return []
-    slope = sum((x - mean_x) * (y - mean_y) for x, y in known) / spread
-    ends = min(dots[0].x, dots[-1].x), max(dots[0].x, dots[-1].x)
-    return [Point(x, mean_y + slope * (math.log(x) - mean_x)) for x in ends]
 
 
 def _binned(context: Context) -> Figure | None:
@@ -236,20 +171,6 @@ def _where(context: Context, row: Row) -> str:
     if row["view"] == "embedding":
         return "embedding update"
     return "layers" if context.of_profiles else f"layer {row['layer']}"
-
-
-def course(context: Context, subject: Subject, rows: list[Row], *, ratio: bool = False) -> list[Point]:
-    """Over training; of a finished model over its layers."""
-    if context.of_profiles:
-        return curve([row for row in rows if row["step"] == TRAINED], lambda row: row["layer"], ratio=ratio)
-    return over_training(context, subject, rows, ratio=ratio)
-
-
-def course_axis(context: Context) -> Axis:
-    """What such a course runs along."""
-    if context.of_profiles:
-        return Axis("layer (0: what enters the first block)", fixed=True)
-    return Axis(context.x_label, log=context.x_log)
 
 
 def _side(side: str) -> str:

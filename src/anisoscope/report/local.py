@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anisoscope.report.frequency import course, course_axis
+from anisoscope.report.course import course, course_axis
 from anisoscope.report.reading import Context, Row, Subject
 from anisoscope.report.summary import defined, errors, summarise
 from anisoscope.report.tree import Axis, Block, Control, Figure, Reference, Section, Series, Text, values_of

@@ -142,7 +142,7 @@ def _seen(job: Job, reading: Reading, shards: range, *, share: float) -> Seen:
         seed=reading.seed,
         targets=settings.targets,
         probe=reading.probe(job.probe) if 0 in shards else None,
-        frequency=reading.frequency(choice.sites) if settings.frequency and 0 in shards else None,
+        frequency=reading.frequency(choice.sites) if settings.frequency else None,
         progress=lambda done: report(share * done, "forward and backward"),
     )
 
