@@ -111,10 +111,8 @@ def main() -> None:
             + f" | {e['seconds']:.1f} |"
             for e in record["surfaces"]
         ]
-    made_by = (
-        f"Made by `python -m bench.curvature --device {device} --surfaces`: a sphere with noise of 1 % of its radius, "
-        f"{POINTS} points judged, best of 3."
-    )
+    command = f"python -m bench.curvature --device {device}" + (" --surfaces" if options.surfaces else "")
+    made_by = f"Made by `{command}`: a sphere with noise of 1 % of its radius, {POINTS} points judged, best of 3."
     publish(f"curvature-{device}", f"Cost and error of curvature, {device}", made_by, lines, record)
 
 

@@ -34,6 +34,7 @@ SHAPES = {
 
 WARM_UP = 20  # steps before the first that count
 BREAKS = (0.7, 0.9)  # where a training on a GPU pauses: so late that all observations so far are judged
+BREAKS_WITH_FREQUENCY = (0.9,)  # judgements take longer
 
 
 class Training:
@@ -115,10 +116,12 @@ def always(training: Training, *, rounds: int, block: int, views: tuple[str, ...
     )
 
 
-def default(training: Training, *, steps: int, breaks: Sequence[int], bare_steps: int) -> dict[str, float]:
+def default(
+    training: Training, *, steps: int, breaks: Sequence[int], bare_steps: int, frequency: bool = False
+) -> dict[str, float]:
     """One observed training with bare stretches between its sections, each section against those around it."""
     training.run(WARM_UP)
-    scope = Scope(training.model, steps=steps, strict=True)
+    scope = Scope(training.model, steps=steps, strict=True, frequency=frequency)
 
     def watched(count: int) -> None:
         training.run(count, scope)
@@ -147,6 +150,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--only", choices=("always", "default"))
+    parser.add_argument("--frequency", action="store_true", help="of the default schedule, with frequency=True")
     parser.add_argument("--compiled", choices=("eager", "blocks", "both"), default="both")
     parser.add_argument("--out")
     given = parser.parse_args()
@@ -166,9 +170,13 @@ def main() -> None:
                 print(lines[-1], flush=True)
         if given.only != "always":
             on_cpu = given.device == "cpu"
-            breaks = range(100, given.steps, 100) if on_cpu else [int(share * given.steps) for share in BREAKS]
-            found = default(training, steps=given.steps, breaks=breaks, bare_steps=25 if on_cpu else 50)
-            label = f"default schedule, {given.steps} steps; bare stretches differ by {100 * found['spread']:.1f} %"
+            shares = BREAKS_WITH_FREQUENCY if given.frequency else BREAKS
+            breaks = range(100, given.steps, 100) if on_cpu else [int(share * given.steps) for share in shares]
+            bare_steps = 25 if on_cpu else 50
+            options = {"breaks": breaks, "bare_steps": bare_steps, "frequency": given.frequency}
+            found = default(training, steps=given.steps, **options)
+            what = "default schedule with frequency" if given.frequency else "default schedule"
+            label = f"{what}, {given.steps} steps; bare stretches differ by {100 * found['spread']:.1f} %"
             each = found["total"] / given.steps
             cost = f"{100 * found['overhead']:+.2f} %"
             lines.append(f"| {name} | {label} | {1e3 * found['bare']:.2f} | {1e3 * each:.2f} | {cost} |")

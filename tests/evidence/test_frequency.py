@@ -177,10 +177,12 @@ def test_folds_are_pooled_as_units():
 
 def test_shares_add_up_and_isotropy_is_lost_where_it_was_planted():
     rows, bins, groups, _ = cloud(3.0)
-    losses = isotropy_losses(rows)
     second = rows.T @ rows
+    losses = isotropy_losses(rows, second)
     traceless = second - second.trace() / 24 * torch.eye(24).double()
     assert float(losses.sum()) == pytest.approx(float(traceless.square().sum()))
+    tiny = isotropy_losses(rows * 1e-12, second * 1e-24)  # as gradients are: shares do not depend on their scale
+    torch.testing.assert_close(tiny * 1e48, losses)
     units = ByUnit.of({"energy": rows.square().sum(1), "loss": losses}, bins, groups)
     for what in ("energy", "loss"):
         shares = shares_by_bin(units, what)

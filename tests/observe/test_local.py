@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from anisoscope.geometry.subspace import Subspace
+from anisoscope.observe import local
 from anisoscope.observe.judging import Place, Request
 from anisoscope.observe.local import local_rows
 from anisoscope.observe.statistics import Name, Observed
@@ -71,6 +72,14 @@ def test_a_proxy_beside_the_cloud_holds_nothing_of_its_tangents():
     x[:, :2] = normal(N, 2)
     found = judged(observed(x, normal(N, WIDTH)), torch.eye(WIDTH)[:, -3:].double())
     assert found["tangent_overlap", None, "no-first"]["value"] == pytest.approx(0, abs=1e-6)
+
+
+def test_tangents_that_would_take_most_of_the_tokens_are_not_told(monkeypatch):
+    monkeypatch.setattr(local, "ROWS", 300)
+    found = judged(observed(normal(N, WIDTH), normal(N, WIDTH)), torch.eye(WIDTH)[:, :3].double())
+    row = found["tangent_overlap", None, "no-first"]
+    assert math.isnan(row["value"])
+    assert row["note"].startswith("cannot tell: a tangent of ")
 
 
 def test_gradients_that_add_up_are_told_from_those_that_cancel():

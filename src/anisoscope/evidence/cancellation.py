@@ -23,6 +23,7 @@ from anisoscope.errors import broken
 from anisoscope.evidence.inference import FEWEST_UNITS, interval, jackknife_error
 from anisoscope.evidence.tables import random_signs
 from anisoscope.geometry.results import Estimate
+from anisoscope.stats.given import as_tensor
 
 DRAWS = 999
 
@@ -146,7 +147,7 @@ def gradient_ratio(
 
 def _rows(parts: Tensor | np.ndarray) -> Tensor:
     """Rows in float64 on the CPU: sums that nearly cancel are all about the last digits."""
-    made = torch.as_tensor(parts).detach().to("cpu", torch.float64)
+    made = as_tensor(parts).detach().to("cpu", torch.float64)
     if made.ndim != 2 or not len(made):
         raise broken("parts must be rows, one a token", f"shape {tuple(made.shape)}", "flatten what belongs to a token")
     return made
@@ -156,7 +157,7 @@ def _by_unit(parts_NT: Tensor, length_N: Tensor, groups_N: Tensor | np.ndarray |
     """Sums of parts and of their lengths, unit by unit."""
     if groups_N is None:
         return parts_NT, length_N
-    groups_N = torch.as_tensor(groups_N).cpu()
+    groups_N = as_tensor(groups_N).cpu()
     if groups_N.shape != length_N.shape:
         raise broken(
             "groups must name a unit for every token",

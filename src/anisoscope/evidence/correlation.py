@@ -47,7 +47,7 @@ def correlations(
     ranks = torch.stack([torch.from_numpy(stats.rankdata(column.numpy())) for column in values.cpu().T], 1)
     found: dict[str, Estimate] = {}
     for name, table in (("pearson", values.cpu()), ("spearman", ranks)):
-        whole = _matrix(table, torch.ones(1, n, dtype=torch.float64))
+        whole = _matrix(table, torch.ones(1, n, dtype=torch.float64, device="cpu"))
         drawn = torch.cat([_matrix(table, weights) for weights in _resampled(n, resamples, seed)])
         found[name] = _estimate(whole[:, 0, 1], drawn[:, 0, 1], n)
         if held_n is not None:
@@ -63,12 +63,13 @@ def _resampled(n: int, resamples: int, seed: int) -> list[Tensor]:
     generator, blocks = stream(seed, "types"), []
     for start in range(0, resamples, block := max(1, _AT_ONCE // n)):
         rows = min(block, resamples - start)
-        drawn = torch.randint(0, n, (rows, n), generator=generator)
-        blocks.append(torch.zeros(rows, n, dtype=torch.float64).scatter_add_(1, drawn, _ONE.expand(rows, n)))
+        drawn = torch.randint(0, n, (rows, n), generator=generator, device="cpu")
+        zeros = torch.zeros(rows, n, dtype=torch.float64, device="cpu")
+        blocks.append(zeros.scatter_add_(1, drawn, _ONE.expand(rows, n)))
     return blocks
 
 
-_ONE = torch.ones(1, 1, dtype=torch.float64)
+_ONE = torch.ones(1, 1, dtype=torch.float64, device="cpu")
 
 
 def _matrix(table_nk: Tensor, weights_Rn: Tensor) -> Tensor:
@@ -97,5 +98,5 @@ def _estimate(value: Tensor, drawn_R: Tensor, n: int) -> Estimate:
     drawn_R = drawn_R[torch.isfinite(drawn_R)]
     if drawn_R.numel() < 19:
         return Estimate(value=number, n=n)
-    low, high = torch.quantile(drawn_R, torch.tensor([0.025, 0.975], dtype=drawn_R.dtype)).tolist()
+    low, high = torch.quantile(drawn_R, torch.tensor([0.025, 0.975], dtype=drawn_R.dtype, device="cpu")).tolist()
     return Estimate(value=number, low=low, high=high, n=n)

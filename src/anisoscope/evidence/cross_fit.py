@@ -16,6 +16,7 @@ from anisoscope.evidence.inference import FEWEST_UNITS
 from anisoscope.evidence.result import Evidence
 from anisoscope.geometry.results import Estimate
 from anisoscope.geometry.subspace import Method, Subspace, fit_subspace
+from anisoscope.stats.given import as_tensor
 from anisoscope.stats.hashing import as_key, mix
 
 
@@ -61,7 +62,7 @@ def cross_fit(
     """
     require_initial(nulls, initial)
     seed = 0 if generator is None else generator.initial_seed()
-    x = torch.as_tensor(activations).detach()
+    x = as_tensor(activations).detach()
     weight = deltas is not None
     if (gradients is None) == (deltas is None):
         raise broken("cross_fit needs gradients, or deltas in the weight view", "both or neither", "pass one of them")
@@ -103,7 +104,7 @@ def cross_fit(
         if weight:
             inputs, held_deltas = x[held], _pick(deltas, held)
             cloud: Any = inputs.flatten(0, 1).double()
-            own = torch.as_tensor(held_deltas).detach().flatten(0, 1).double().T @ cloud
+            own = as_tensor(held_deltas).detach().flatten(0, 1).double().T @ cloud
         else:
             own = _pick(gradients, held)
         prepared.append(
@@ -140,14 +141,14 @@ def _ids(x: Tensor, groups: Any) -> Tensor:
         if x.ndim == 2:
             raise broken("rows must come with groups", "none", "pass the sequence id of each row")
         return torch.arange(len(x), device=x.device)
-    ids = torch.as_tensor(groups).reshape(-1).to(x.device)
+    ids = as_tensor(groups).reshape(-1).to(x.device)
     if len(ids) != len(x):
         raise broken(f"groups must have one id for each of {len(x)}", len(ids), "pass sequence ids")
     return ids
 
 
 def _given_folds(folds: Any, unique: Tensor, ids: Tensor) -> Tensor:
-    given = torch.as_tensor(folds).reshape(-1).to(unique.device).long()
+    given = as_tensor(folds).reshape(-1).to(unique.device).long()
     if len(given) != len(ids) or not bool(((given == 0) | (given == 1)).all()):
         raise broken(f"folds must be 0 or 1, one for each of {len(ids)}", f"{len(given)} values", "pass one a sequence")
     side = torch.zeros(len(unique), dtype=torch.int64, device=unique.device)
@@ -160,7 +161,7 @@ def _given_folds(folds: Any, unique: Tensor, ids: Tensor) -> Tensor:
 def _pick(value: Any, held: Tensor) -> Any:
     if value is None:
         return None
-    tensor = torch.as_tensor(value)
+    tensor = as_tensor(value)
     if tensor.shape[0] != held.shape[0]:
         raise broken(
             f"everything given must be of the same {held.shape[0]} sequences or rows", tensor.shape[0], "pass one batch"

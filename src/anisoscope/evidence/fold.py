@@ -20,6 +20,7 @@ from anisoscope.evidence.result import Evidence
 from anisoscope.evidence.units import AdditiveUnits, BilinearUnits, Units, totals
 from anisoscope.geometry.subspace import Subspace
 from anisoscope.stats.chunks import at_once
+from anisoscope.stats.given import as_tensor
 from anisoscope.stats.moments import Moments
 
 NULLS = ("haar", "normal", "pairing", "pairing-token", "axes", "init", "targets", "targets-uniform")
@@ -155,13 +156,13 @@ def _resolved(gradients: Any, groups: Any, weight: bool) -> tuple[Moments, Tenso
         return moments, rows, None
     if _ndim(gradients) == 3:
         n, length = gradients.shape[:2]
-        ids = torch.arange(n) if groups is None else torch.as_tensor(groups).reshape(-1)
+        ids = torch.arange(n, device="cpu") if groups is None else as_tensor(groups).reshape(-1)
         if ids.shape[0] != n:
             raise broken(f"groups must have one id a sequence ({n})", ids.shape[0], "pass sequence ids")
         groups = ids.repeat_interleave(length)
     if groups is None:
         return moments, rows, None
-    ids = torch.as_tensor(groups).reshape(-1).to(rows.device)
+    ids = as_tensor(groups).reshape(-1).to(rows.device)
     if ids.shape[0] != rows.shape[0]:
         raise broken(
             f"groups must have one id a row ({rows.shape[0]})", ids.shape[0], "pass the sequence id of each token"
@@ -179,14 +180,14 @@ def additive_units(rows: Tensor, subspace: Subspace, groups: Tensor) -> Additive
 
 
 def _bilinear(inputs: Any, deltas: Any, subspace: Subspace, groups: Any) -> BilinearUnits:
-    x, d = torch.as_tensor(inputs).detach(), torch.as_tensor(deltas).detach()
+    x, d = as_tensor(inputs).detach(), as_tensor(deltas).detach()
     if x.shape[:2] != d.shape[:2]:
         raise broken(
             "inputs and deltas must be of the same sequences",
             f"{tuple(x.shape)} and {tuple(d.shape)}",
             "pass (n, T, D) and (n, T, E)",
         )
-    ids = torch.arange(len(x)) if groups is None else torch.as_tensor(groups).reshape(-1)
+    ids = torch.arange(len(x), device="cpu") if groups is None else as_tensor(groups).reshape(-1)
     if ids.shape[0] != len(x):
         raise broken(f"groups must have one id a sequence ({len(x)})", ids.shape[0], "pass sequence ids")
     unique, place = torch.unique(ids, return_inverse=True)
@@ -222,7 +223,7 @@ def _beside(name: str, x: Any, device: torch.device) -> Any:
     """A tensor beside the gradients, finite and of at least float32; moments are left as they are."""
     if not isinstance(x, Tensor | np.ndarray):
         return x
-    tensor = torch.as_tensor(x).detach().to(device)
+    tensor = as_tensor(x).detach().to(device)
     if not tensor.is_floating_point():
         raise broken(f"{name} must be of a real floating-point dtype", tensor.dtype, "convert with .float()")
     if not bool(torch.isfinite(tensor).all()):
@@ -234,7 +235,7 @@ def _require_same_gradient(moments: Moments, inputs: Any, deltas: Any, dtypes: S
     """With a pairing null the gradients must be ``deltasᵀ inputs``; from moments of tokens that cannot be checked."""
     if not isinstance(inputs, Tensor) or not isinstance(deltas, Tensor):
         return
-    x, d = (torch.as_tensor(t).detach().reshape(-1, t.shape[-1]).double() for t in (inputs, deltas))
+    x, d = (as_tensor(t).detach().reshape(-1, t.shape[-1]).double() for t in (inputs, deltas))
     if len(x) != len(d):
         raise broken("inputs and deltas must be of the same tokens", f"{len(x)} and {len(d)}", "pass aligned rows")
     require = d.T @ x

@@ -60,16 +60,16 @@ class ByUnit:
 
     @classmethod
     def of(cls, columns: dict[str, Tensor], bins_N: Tensor, groups_N: Tensor, *, bins: int = BINS) -> ByUnit:
-        """Add up columns of numbers; rows in bin −1 are left out."""
+        """Add up columns of numbers, wherever they lie; rows in bin −1 are left out. The sums are on the CPU."""
         inside = bins_N >= 0
         _, unit = torch.unique(groups_N[inside], return_inverse=True)
         place = unit * bins + bins_N[inside]
         size = (int(unit.max()) + 1 if unit.numel() else 0) * bins
-        sums = {
-            name: torch.zeros(size, dtype=torch.float64).index_add_(0, place, column[inside].double()).reshape(-1, bins)
-            for name, column in columns.items()
-        }
-        return cls(sums, torch.bincount(place, minlength=size).reshape(-1, bins))
+        sums = {}
+        for name, column in columns.items():
+            zeros = torch.zeros(size, dtype=torch.float64, device=column.device)
+            sums[name] = zeros.index_add_(0, place, column[inside].double()).reshape(-1, bins).cpu()
+        return cls(sums, torch.bincount(place, minlength=size).reshape(-1, bins).cpu())
 
     def and_also(self, other: ByUnit) -> ByUnit:
         """Units of both, which are different ones: two folds."""
@@ -136,7 +136,7 @@ def _trend(whole_F: Tensor, lost_nF: Tensor, rows_nF: Tensor) -> Trend:
     n = len(lost_nF)
     if int(used.sum()) < 2 or n < FEWEST_UNITS:
         return Trend(Estimate(value=math.nan, n=n, note="fewer than two bins hold enough units"), None)
-    place = torch.arange(len(whole_F), dtype=torch.float64)[used]
+    place = torch.arange(len(whole_F), dtype=torch.float64, device=whole_F.device)[used]
     weights = (place - place.mean()) / (place - place.mean()).square().sum()
     slope, lost = float(whole_F[used] @ weights), lost_nF[:, used] @ weights
     error = jackknife_error(lost[torch.isfinite(lost)])
@@ -165,17 +165,25 @@ def shares_by_bin(units: ByUnit, what: str) -> list[Estimate]:
     return found
 
 
-def isotropy_losses(rows_ND: Tensor) -> Tensor:
+def isotropy_losses(rows_ND: Tensor, second_DD: Tensor) -> Tensor:
     """What each row adds to the part of the second moment that is not isotropic.
 
-    With ``C = Σ ggᵀ`` and ``C̃ = C − (tr C/D)·1``, isotropy is lost as far as ``‖C̃‖²`` is above 0 (IsoScore and the
-    participation ratio are functions of ``‖C̃‖²/(tr C)²``), and ``‖C̃‖² = Σ_i gᵢᵀC̃gᵢ``: a sum over rows. A row along
-    directions with less than the mean energy counts negative.
+    ``second_DD`` is that of all rows, of which those given may be a sample. With ``C = Σ ggᵀ`` and
+    ``C̃ = C − (tr C/D)·1``, isotropy is lost as far as ``‖C̃‖²`` is above 0 (IsoScore and the participation ratio are
+    functions of ``‖C̃‖²/(tr C)²``), and ``‖C̃‖² = Σ_i gᵢᵀC̃gᵢ``: a sum over rows. A row along directions with less than
+    the mean energy counts negative.
     """
-    wide = rows_ND.double()
-    second = wide.T @ wide
-    second.diagonal().sub_(second.diagonal().mean())
-    return ((wide @ second) * wide).sum(1)
+    # The product with D² numbers is all the time this takes, and shares need no more than float32. Gradients are small,
+    # and their fourth powers would be too small for it: so at unit scale.
+    uneven = second_DD.double().clone()
+    uneven.diagonal().sub_(uneven.diagonal().mean())
+    size, scale = (_rms(t) for t in (rows_ND, uneven))
+    unit = (rows_ND / size).float()
+    return ((unit @ (uneven / scale).float()) * unit).sum(1, dtype=torch.float64) * size**2 * scale
+
+
+def _rms(x: Tensor) -> float:
+    return max(float(torch.linalg.vector_norm(x, dtype=torch.float64)) / math.sqrt(max(x.numel(), 1)), 1e-300)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -203,7 +211,7 @@ def by_type(rows_ND: Tensor, tokens_N: Tensor, *, least: int = 4) -> Types:
     ids, number = ids[enough], number[enough].double()
     inside = place >= 0
     rows, where = rows_ND[inside].double(), place[inside]
-    means = torch.zeros(len(ids), rows_ND.shape[1], dtype=torch.float64).index_add_(0, where, rows)
+    means = rows.new_zeros(len(ids), rows.shape[1]).index_add_(0, where, rows)
     means = means / number[:, None]
-    squares = torch.zeros(len(ids), dtype=torch.float64).index_add_(0, where, (rows - means[where]).square().sum(1))
+    squares = rows.new_zeros(len(ids)).index_add_(0, where, (rows - means[where]).square().sum(1))
     return Types(ids, means, (squares / (number - 1)).sqrt(), number, place)

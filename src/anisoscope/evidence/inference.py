@@ -104,10 +104,10 @@ def _ordered(units: Units) -> Units:
 def _dealt(own: Units, other: Units, draws: int, generator: torch.Generator) -> Tensor:
     """Rows of 0 and 1 over the units of both sides: the first as they came, the others swapped or dealt anew."""
     n, m = len(own.ids), len(other.ids)
-    first = torch.cat([torch.ones(n), torch.zeros(m)]).double()
+    first = torch.cat([torch.ones(n, device="cpu"), torch.zeros(m, device="cpu")]).double()
     if paired(own, other):
-        stay = torch.randint(0, 2, (draws, n), generator=generator).double()
+        stay = torch.randint(0, 2, (draws, n), generator=generator, device="cpu").double()
         rest = torch.cat([stay, 1 - stay], 1)
     else:
-        rest = first[torch.rand(draws, n + m, generator=generator).argsort(1)]
+        rest = first[torch.rand(draws, n + m, generator=generator, device="cpu").argsort(1)]
     return torch.cat([first[None], rest]).to(own.ids.device)

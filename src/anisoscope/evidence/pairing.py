@@ -22,6 +22,7 @@ from anisoscope.errors import broken
 from anisoscope.evidence.all_pairs import AllPairs, few_enough
 from anisoscope.evidence.tables import permutations
 from anisoscope.geometry.subspace import Subspace
+from anisoscope.stats.given import as_tensor
 from anisoscope.stats.moments import Moments
 
 PERMUTATIONS = 199
@@ -135,7 +136,7 @@ def token_null(
 
 
 def _tensor(x: Any) -> Tensor:
-    x = torch.as_tensor(x).detach()
+    x = as_tensor(x).detach()
     if not x.is_floating_point():
         raise broken("inputs and deltas must be of a real floating-point dtype", x.dtype, "convert with .float()")
     if not bool(torch.isfinite(x).all()):
@@ -156,7 +157,7 @@ def _checked(x: Tensor, d: Tensor, basis_DK: Tensor, strata: Any) -> tuple[Tenso
         raise broken("pairing by sequence needs at least 2 sequences", x.shape[0], "observe more sequences")
     if strata is None:
         return x, d, None
-    strata_nT = torch.as_tensor(strata).to(x.device)
+    strata_nT = as_tensor(strata).to(x.device)
     if strata_nT.shape != x.shape[:2] or strata_nT.is_floating_point():
         raise broken(f"strata must be integers of shape {tuple(x.shape[:2])}", tuple(strata_nT.shape), "one a token")
     return x, d, strata_nT
@@ -285,7 +286,7 @@ def _token_strata(inputs: Any, deltas: Any, strata: Any) -> list[tuple[Moments, 
                 f"{tuple(x.shape)} and {tuple(d.shape)}",
                 "flatten both, or use pairing",
             )
-        labels = torch.zeros(x.shape[0], dtype=torch.int64) if strata is None else torch.as_tensor(strata).reshape(-1)
+        labels = _one_a_row(strata, x.shape[0])
         if labels.shape[0] != x.shape[0]:
             raise broken(
                 f"strata must be one label a row ({x.shape[0]})", labels.shape[0], "pass a label for each token"
@@ -308,10 +309,14 @@ def _token_strata(inputs: Any, deltas: Any, strata: Any) -> list[tuple[Moments, 
     return pairs
 
 
+def _one_a_row(strata: Any, rows: int) -> Tensor:
+    return torch.zeros(rows, dtype=torch.int64, device="cpu") if strata is None else as_tensor(strata).reshape(-1)
+
+
 def _drawn_tokens(
     x_ND: Tensor, d_NE: Tensor, basis: Tensor, strata: Any, draws: int, seed: int
 ) -> tuple[Tensor, Tensor]:
-    labels = torch.zeros(len(x_ND), dtype=torch.int64) if strata is None else torch.as_tensor(strata).reshape(-1).cpu()
+    labels = _one_a_row(strata, len(x_ND)).cpu()
     groups = [torch.nonzero(labels == label)[:, 0] for label in torch.unique(labels).tolist() if label >= 0]
     d_NE = d_NE * (labels >= 0).to(d_NE)[:, None]
     basis = basis.to(x_ND)
@@ -320,7 +325,7 @@ def _drawn_tokens(
     rank = basis.shape[1]
     inside, outside = [], []
     for draw in range(draws):
-        order = torch.arange(len(x_ND))
+        order = torch.arange(len(x_ND), device="cpu")
         for number, rows in enumerate(groups):
             order[rows] = rows[permutations(len(rows), draws, seed + 7919 * number)[draw]]
         squares = (d_NE[order.to(d_NE.device)].T @ flat).double().square().sum(0)

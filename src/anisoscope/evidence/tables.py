@@ -41,14 +41,14 @@ def haar_frames(width: int, rank: int, draws: int, seed: int) -> Tensor:
 @lru_cache(maxsize=24)
 def random_signs(width: int, draws: int, seed: int) -> Tensor:
     """R rows of D independent signs."""
-    return torch.randint(0, 2, (draws, width), generator=stream(seed, "signs")).double() * 2 - 1
+    return torch.randint(0, 2, (draws, width), generator=stream(seed, "signs"), device="cpu").double() * 2 - 1
 
 
 @lru_cache(maxsize=24)
 def permutations(n: int, draws: int, seed: int) -> Tensor:
     """R permutations of n things."""
     generator = stream(seed, "permutations")
-    return torch.stack([torch.randperm(n, generator=generator) for _ in range(draws)])
+    return torch.stack([torch.randperm(n, generator=generator, device="cpu") for _ in range(draws)])
 
 
 def _in_chunks(
@@ -58,5 +58,5 @@ def _in_chunks(
     parts = []
     for start in range(0, draws, step):
         shape = (min(step, draws - start), width, rank)
-        parts.append(make(torch.randn(shape, generator=generator, dtype=torch.float64)))
+        parts.append(make(torch.randn(shape, generator=generator, dtype=torch.float64, device="cpu")))
     return torch.cat(parts)

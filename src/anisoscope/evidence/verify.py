@@ -21,6 +21,7 @@ from anisoscope.geometry.dimension import two_nn
 from anisoscope.geometry.neighbours import nearest
 from anisoscope.geometry.results import Estimate
 from anisoscope.geometry.subspace import Method, Subspace, fit_subspace, principal_angles
+from anisoscope.stats.given import as_tensor
 
 ALPHA = 0.05
 _POINTS = 64
@@ -130,12 +131,12 @@ def _cells(x: Any, gradients: Any) -> dict[tuple[Any, Any], tuple[Tensor, Tensor
     if isinstance(x, Mapping) != isinstance(gradients, Mapping):
         raise broken("x and gradients must both be mappings or both be clouds", type(gradients).__name__, "pass alike")
     if not isinstance(x, Mapping):
-        return {(None, 0): (torch.as_tensor(x).detach(), torch.as_tensor(gradients).detach())}
+        return {(None, 0): (as_tensor(x).detach(), as_tensor(gradients).detach())}
     if x.keys() != gradients.keys() or not x:
         raise broken("x and gradients must have the same (seed, layer) keys", sorted(map(str, gradients)), "pass alike")
     if not all(isinstance(key, tuple) and len(key) == 2 for key in x):
         raise broken("keys must be pairs (seed, layer)", sorted(map(str, x)), "name the seed and the layer")
-    return {key: (torch.as_tensor(x[key]).detach(), torch.as_tensor(gradients[key]).detach()) for key in x}
+    return {key: (as_tensor(x[key]).detach(), as_tensor(gradients[key]).detach()) for key in x}
 
 
 def _ranks(ranks: Sequence[int] | None, width: int) -> list[int]:
@@ -161,9 +162,8 @@ def _mean_and_random(rows: Tensor, rank: int, seed: int) -> Subspace:
         mean = fit_subspace(rows, method="mean", rank=1).basis
     except BrokenRuleError:  # a centred cloud has no mean direction: then all directions are random ones
         mean = torch.zeros(rows.shape[1], 0, dtype=torch.float64, device=rows.device)
-    draw = torch.randn(
-        mean.shape[0], rank - mean.shape[1], generator=torch.Generator().manual_seed(seed), dtype=torch.float64
-    )
+    generator, shape = torch.Generator().manual_seed(seed), (mean.shape[0], rank - mean.shape[1])
+    draw = torch.randn(shape, generator=generator, dtype=torch.float64, device="cpu")
     return Subspace(torch.linalg.qr(torch.cat([mean, draw.to(mean.device)], 1)).Q, method="mean+haar", n=len(rows))
 
 
@@ -190,7 +190,7 @@ def _normal_row(
     angles = _mean_angles(proxy.basis, normals)
     random = torch.Generator().manual_seed(0 if generator is None else generator.initial_seed())
     frames = torch.linalg.qr(
-        torch.randn(_RANDOM_FRAMES, flat.shape[1], proxy.rank, generator=random, dtype=torch.float64)
+        torch.randn(_RANDOM_FRAMES, flat.shape[1], proxy.rank, generator=random, dtype=torch.float64, device="cpu")
     ).Q
     chance = float(torch.stack([_mean_angles(f.to(proxy.basis.device), normals).mean() for f in frames]).mean())
     half = _Z95 * float(angles.std()) / math.sqrt(len(angles))
@@ -208,7 +208,7 @@ def _curvature_row(
         return VerifyRow(*common, None, None, None, None, 1.0, 0, "no intrinsic dimension, so no tangents")
     dim = max(1, min(round(dimension), flat.shape[1] - 1))
     proxy = fit_subspace(flat, method=name, rank=rank, generator=generator)
-    points = torch.arange(len(flat))[:: max(1, len(flat) // _POINTS)]
+    points = torch.arange(0, len(flat), max(1, len(flat) // _POINTS), device=flat.device)
     try:
         found = curvature(flat, dim=dim, points=points, along=proxy).ratio
     except BrokenRuleError as error:
@@ -230,7 +230,7 @@ def _local_normals(flat: Tensor, rank: int, generator: torch.Generator | None) -
         return None, f"{len(flat)} rows are too few beside a dimension of {tangent}"
     random = torch.Generator().manual_seed(0 if generator is None else generator.initial_seed())
     _, indices = nearest(flat, k)
-    points = torch.randperm(len(flat), generator=random)[:_POINTS].to(flat.device)
+    points = torch.randperm(len(flat), generator=random, device="cpu")[:_POINTS].to(flat.device)
     around = flat[indices[points]].double()
     around = around - around.mean(1, keepdim=True)
     _, _, right = torch.linalg.svd(around, full_matrices=False)
@@ -254,9 +254,10 @@ def _refit_row(
     seed: int,
     generator: torch.Generator | None,
 ) -> VerifyRow:
-    units = torch.arange(len(cloud)) if groups is None or cloud.ndim == 3 else torch.as_tensor(groups).reshape(-1)
+    every = groups is None or cloud.ndim == 3
+    units = torch.arange(len(cloud), device="cpu") if every else as_tensor(groups).reshape(-1)
     ids = torch.unique(units)
-    order = ids[torch.randperm(len(ids), generator=torch.Generator().manual_seed(seed))]
+    order = ids[torch.randperm(len(ids), generator=torch.Generator().manual_seed(seed), device="cpu")]
     halves = [torch.isin(units, part) for part in order.tensor_split(2)]
     fits = [
         fit_subspace(cloud[half].reshape(-1, cloud.shape[-1]), method=name, rank=rank, generator=generator)
@@ -264,7 +265,7 @@ def _refit_row(
     ]
     angle = float(principal_angles(*fits).mean().rad2deg())
     draw = torch.Generator().manual_seed(seed + 1)
-    random = torch.randn(2, cloud.shape[-1], rank, generator=draw, dtype=torch.float64)
+    random = torch.randn(2, cloud.shape[-1], rank, generator=draw, dtype=torch.float64, device="cpu")
     chance = float(principal_angles(*(Subspace(torch.linalg.qr(r).Q) for r in random)).mean().rad2deg())
     return VerifyRow("refit", name, rank, layer_seed, layer, angle, None, None, None, chance, len(ids))
 

@@ -74,10 +74,10 @@ def _rms_norm(x_ND: Tensor, mean_D: Tensor) -> float:
 def _projected(x_ND: Tensor, mean_D: Tensor) -> np.ndarray:
     width = x_ND.shape[1]
     if width <= _PROJECTIONS:
-        frame_DP = torch.eye(width, dtype=torch.float64)
+        frame_DP = torch.eye(width, dtype=torch.float64, device="cpu")
     else:
         generator = torch.Generator().manual_seed(0)
-        gaussian = torch.randn(width, _PROJECTIONS, generator=generator, dtype=torch.float64)
+        gaussian = torch.randn(width, _PROJECTIONS, generator=generator, dtype=torch.float64, device="cpu")
         frame_DP = torch.linalg.qr(gaussian).Q
     frame_DP = frame_DP.to(x_ND.device)
     near_NP = torch.empty(x_ND.shape[0], frame_DP.shape[1], dtype=torch.float64, device=x_ND.device)

@@ -22,6 +22,7 @@ from anisoscope.geometry.noise import noise_effective_rank, noise_participation,
 from anisoscope.geometry.results import CosineEstimate, Estimate, LocalEstimate
 from anisoscope.stats.chunks import at_once
 from anisoscope.stats.directions import Directions
+from anisoscope.stats.given import as_tensor
 from anisoscope.stats.moments import Moments
 
 NO_SPREAD = "all rows are equal, so no direction has any variance"
@@ -108,7 +109,7 @@ def isoscore_star(
         scale = covariance.diagonal().mean() if reference == "trace" else 1.0
         reference_DD = scale * torch.eye(moments.width, dtype=covariance.dtype, device=covariance.device)
     else:
-        reference = torch.as_tensor(reference)
+        reference = as_tensor(reference)
         if reference.shape != covariance.shape:
             raise broken(
                 f"reference must have the shape {tuple(covariance.shape)}",

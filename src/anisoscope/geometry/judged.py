@@ -17,6 +17,7 @@ from anisoscope.errors import broken
 from anisoscope.geometry.cloud import Cloud, as_cloud
 from anisoscope.geometry.duplicates import find_duplicates
 from anisoscope.geometry.subspace import Subspace
+from anisoscope.stats.given import as_tensor
 
 #: Points judged at most: a seeded sample stands for the rest, and intervals cover what it misses.
 MOST_POINTS = 1024
@@ -81,9 +82,9 @@ def require_dim(dim: int, width: int) -> None:
 
 def _asked(points: Rows | None, total: int) -> Tensor:
     if points is None:
-        return torch.arange(total)
+        return torch.arange(total, device="cpu")
     rows: Any = list(points) if isinstance(points, range) else points
-    rows_P = torch.as_tensor(rows)
+    rows_P = as_tensor(rows)
     if rows_P.ndim != 1 or rows_P.shape[0] == 0 or rows_P.is_floating_point() or rows_P.dtype == torch.bool:
         raise broken(
             "points must be a list of row numbers",
@@ -98,7 +99,7 @@ def _asked(points: Rows | None, total: int) -> Tensor:
 
 def as_directions(along: Subspace | Cloud, x_ND: Tensor) -> Tensor:
     """The columns of a subspace or matrix, in float64 beside the rows they must fit."""
-    basis = along.basis if isinstance(along, Subspace) else torch.as_tensor(along).detach()
+    basis = along.basis if isinstance(along, Subspace) else as_tensor(along).detach()
     if basis.ndim != 2 or basis.shape[0] != x_ND.shape[1] or basis.shape[1] == 0:
         raise broken(
             f"directions must be the columns of a matrix ({x_ND.shape[1]}, r)",

@@ -115,8 +115,8 @@ def local_pca(y_PKD: Tensor, dim: int, start_PDd: Tensor | None = None) -> tuple
     step does. Where it converges slowly, variances hardly tell directions apart, and which are found means little.
     """
     if start_PDd is None:
-        generator = torch.Generator().manual_seed(0)
-        start_Kd = torch.randn(y_PKD.shape[1], dim, generator=generator, dtype=torch.float64).to(y_PKD.device)
+        shape, generator = (y_PKD.shape[1], dim), torch.Generator().manual_seed(0)
+        start_Kd = torch.randn(shape, generator=generator, dtype=torch.float64, device="cpu").to(y_PKD.device)
         basis_PDd = torch.linalg.qr(y_PKD.mT @ (start_Kd - start_Kd.mean(0))).Q
     else:
         basis_PDd = start_PDd

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from anisoscope.errors import broken
 from anisoscope.geometry.cloud import Cloud, as_cloud
+from anisoscope.stats.given import as_tensor
 
 _RIDGE = 1e-13
 
@@ -68,7 +69,7 @@ class SemiNMF:
 
     def top_tokens(self, tokens: Any, *, count: int = 10) -> tuple[tuple[ConceptToken, ...], ...]:
         """For each concept the tokens that receive most of its code, given the token id of each fitted row."""
-        tokens = torch.as_tensor(tokens).to(self.codes.device)
+        tokens = as_tensor(tokens).to(self.codes.device)
         if tokens.shape != self.codes.shape[:1]:
             raise broken(
                 f"token ids must be one a fitted row ({self.codes.shape[0]})",
@@ -198,7 +199,7 @@ def _sweep(codes_KN: Tensor, target_KN: Tensor, gram_KK: Tensor) -> None:
 
 def _nearest_of_seeded_rows(x_ND: Tensor, rank: int, seed: int) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
-    chosen = x_ND[torch.randperm(x_ND.shape[0], generator=generator)[:rank].to(x_ND.device)]
+    chosen = x_ND[torch.randperm(x_ND.shape[0], generator=generator, device="cpu")[:rank].to(x_ND.device)]
     score_NK = x_ND @ chosen.T - chosen.square().sum(1) / 2
     codes_NK = torch.full_like(score_NK, 0.2)
     codes_NK[torch.arange(x_ND.shape[0], device=x_ND.device), score_NK.argmax(1)] += 1.0

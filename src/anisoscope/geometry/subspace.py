@@ -17,6 +17,7 @@ from anisoscope.errors import broken
 from anisoscope.geometry.cloud import Cloud, Measurable, as_cloud
 from anisoscope.geometry.dimension import two_nn
 from anisoscope.geometry.semi_nmf import ConceptToken, SemiNMF, semi_nmf
+from anisoscope.stats.given import as_tensor
 from anisoscope.stats.moments import Moments
 
 Method = Literal["pca", "svd", "semi_nmf", "haar", "mean"]
@@ -50,7 +51,7 @@ class Subspace:
     factors: SemiNMF | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "basis", torch.as_tensor(self.basis).detach())
+        object.__setattr__(self, "basis", as_tensor(self.basis).detach())
         if self.basis.ndim != 2 or not 1 <= self.basis.shape[1] <= self.basis.shape[0]:
             raise broken(
                 "a basis must have the shape (D, K) with 1 ≤ K ≤ D",
@@ -89,7 +90,7 @@ class Subspace:
 
     def project(self, x: Cloud) -> Tensor:
         """The part of each row inside, in the full space and in float64."""
-        rows = torch.as_tensor(x).detach().double()
+        rows = as_tensor(x).detach().double()
         if rows.shape[-1] != self.width:
             raise broken(f"rows must have the width of the subspace, {self.width}", rows.shape[-1], "use the same site")
         basis = self.basis.to(rows.device)
@@ -97,7 +98,7 @@ class Subspace:
 
     def remove(self, x: Cloud) -> Tensor:
         """The part of each row outside."""
-        return torch.as_tensor(x).detach().double() - self.project(x)
+        return as_tensor(x).detach().double() - self.project(x)
 
     @property
     def loss_trace(self) -> tuple[float, ...]:
@@ -212,7 +213,7 @@ def _along(second: Tensor, basis: Tensor) -> Tensor:
 
 def _random_basis(width: int, rank: int, seed: int) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
-    return torch.linalg.qr(torch.randn(width, rank, generator=generator, dtype=torch.float64)).Q
+    return torch.linalg.qr(torch.randn(width, rank, generator=generator, dtype=torch.float64, device="cpu")).Q
 
 
 def _resolved_rank(rank: int | str, rows: Tensor | None, spectrum: Tensor, method: str, n: int) -> int:

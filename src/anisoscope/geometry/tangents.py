@@ -18,7 +18,7 @@ from anisoscope.geometry.cloud import Cloud
 from anisoscope.geometry.judged import Rows, as_directions, judged, overlap_error
 from anisoscope.geometry.neighbours import nearest_to
 from anisoscope.geometry.results import Estimate
-from anisoscope.geometry.second_form import blocks, coefficients, local_pca
+from anisoscope.geometry.second_form import blocks, local_pca
 from anisoscope.geometry.subspace import Subspace
 
 _FEWEST_NEIGHBOURS = 32
@@ -51,8 +51,8 @@ def tangent_overlap(
 ) -> TangentOverlap:
     """Share of the local tangents that lies inside a proxy: mean over points of ``‖QᵀT‖²/d``, Q and T orthonormal.
 
-    Tangents come from local PCA of ``neighbours`` rows; None is twice the coefficients of a quadratic in d variables,
-    at least 32. ``subspace`` is a ``Subspace`` or a matrix whose r columns span the proxy.
+    Tangents come from local PCA of ``neighbours`` rows; None is 8 a dimension, at least 32.
+    ``subspace`` is a ``Subspace`` or a matrix whose r columns span the proxy.
 
     The null turns the proxy at random (Haar), the tangents held fixed: the share then has the mean ``r/D`` and a
     variance known exactly from the mean tangent projector; its law is taken as the Beta law of these two moments,
@@ -71,7 +71,7 @@ def tangent_overlap(
     (rows, width), least = cloud.x.shape, dim + 2
     basis_Dr = _spanned(as_directions(subspace, cloud.x))
     if neighbours is None:
-        neighbours = min(max(2 * coefficients(dim), _FEWEST_NEIGHBOURS), rows - 1)
+        neighbours = neighbours_for(dim, rows)
     if not least <= neighbours < rows:
         raise broken(
             f"neighbours must lie in {least}…{rows - 1} for dim {dim} and {rows} distinct rows", neighbours, "use None"
@@ -92,7 +92,8 @@ def tangent_overlap(
         outside.append(normal_PKD.square().sum((1, 2)))
         flat_DE = tangent_PDd.transpose(0, 1).reshape(width, -1)
         projector_DD += flat_DE @ flat_DE.T
-    share = _mean_share(torch.cat(shares), torch.ones(cloud.n, dtype=torch.float64).to(near_PK.device), near_PK, rows)
+    one_P = torch.ones(cloud.n, dtype=torch.float64, device=near_PK.device)
+    share = _mean_share(torch.cat(shares), one_P, near_PK, rows)
     law = _haar_law(projector_DD / (dim * cloud.n), rank)
     return TangentOverlap(
         value=share.value, low=share.low, high=share.high, n=cloud.n, floor=rank / width,
@@ -101,6 +102,14 @@ def tangent_overlap(
         null_high=None if law is None else float(law.ppf(0.975)),
         normal=_mean_share(torch.cat(inside), torch.cat(outside), near_PK, rows), dim=dim, neighbours=neighbours,
     )  # fmt: skip
+
+
+def neighbours_for(dim: int, rows: int) -> int:
+    """How many neighbours a tangent is fitted on where nobody says.
+
+    Fewer see noise; many more are no longer near in a cloud of a thousand rows.
+    """
+    return min(max(8 * dim, _FEWEST_NEIGHBOURS), rows - 1)
 
 
 def _spanned(directions_Dr: Tensor) -> Tensor:

@@ -65,7 +65,7 @@ def counts_seen(statistics: Statistics) -> Tensor | None:
 def types_seen(statistics: Statistics) -> Tensor:
     """Ids of the types that were looked up."""
     seen = statistics.get(_SEEN)
-    return torch.nonzero(seen)[:, 0] if isinstance(seen, Tensor) else torch.zeros(0, dtype=torch.int64)
+    return torch.nonzero(seen)[:, 0] if isinstance(seen, Tensor) else torch.zeros(0, dtype=torch.int64, device="cpu")
 
 
 def by_type(statistics: Statistics, weight_VD: Tensor, *, rows: int, seed: int) -> Statistics:

@@ -100,7 +100,8 @@ def _shown(common: Row, ids: Tensor, counts: Tensor, measured: dict[str, Tensor]
     ``variant`` is ``WHAT:k``, the k-th of them.
     """
     order = counts.argsort(stable=True)
-    chosen = order[torch.linspace(0, max(len(order) - 1, 0), SHOWN).round().long().unique()] if len(order) else order
+    spaced = torch.linspace(0, max(len(order) - 1, 0), SHOWN, device=order.device).round().long().unique()
+    chosen = order[spaced] if len(order) else order
     found = []
     for what, y in measured.items():
         for number, k in enumerate(chosen.tolist()):
@@ -142,11 +143,12 @@ def _gradient_rows(
     """Enrichment, energy and lost isotropy by bin of the input token and of the target."""
     common = stamp(observed) | {"layer": place.layer, "view": place.view, "points": points, "timing": "rolling"}
     common |= {"proxy": place.proxy, "rank": pair[0].rank}
-    samples = [observed.cloud(place.view, place.layer, points, fold).sample() for fold in (0, 1)]
-    losses = isotropy_losses(torch.cat([sample.values for sample in samples])).split([len(s.values) for s in samples])
+    clouds = [observed.cloud(place.view, place.layer, points, fold) for fold in (0, 1)]
+    samples, second = [cloud.sample() for cloud in clouds], clouds[0].of("all").second + clouds[1].of("all").second
     columns = []
-    for fold, (sample, loss) in enumerate(zip(samples, losses, strict=True)):
+    for fold, sample in enumerate(samples):
         inside, outside, _ = row_energies(sample.values, pair[1 - fold])
+        loss = isotropy_losses(sample.values, second)
         columns.append({"inside": inside, "outside": outside, "energy": inside + outside, "loss": loss})
     rows: list[Row] = []
     for which, tokens in _sides(observed, place.view, samples):
@@ -193,7 +195,7 @@ class _Context:
     @classmethod
     def of(cls, observed: Observed, layer: int) -> _Context:
         parts = [observed.cloud("representation", layer, "activations", fold).sample("no-first") for fold in (0, 1)]
-        fold = torch.cat([torch.full((len(part.values),), k) for k, part in enumerate(parts)])
+        fold = torch.cat([torch.full_like(part.tokens, k) for k, part in enumerate(parts)])
         return cls(torch.cat([p.values.double() for p in parts]), torch.cat([p.tokens for p in parts]), fold)
 
 

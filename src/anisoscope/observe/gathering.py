@@ -274,7 +274,8 @@ class Gathering(Listener):
     def _sketch(self, delta_BTF: Tensor) -> Tensor:
         width, device = delta_BTF.shape[-1], delta_BTF.device
         if (width, device) not in self._sketches:
-            draw = torch.randn(width, SKETCH, generator=torch.Generator().manual_seed(self.seed)) / SKETCH**0.5
+            generator = torch.Generator().manual_seed(self.seed)
+            draw = torch.randn(width, SKETCH, generator=generator, device="cpu") / SKETCH**0.5
             self._sketches[width, device] = draw.to(device, non_blocking=True)
         return self._sketches[width, device]
 

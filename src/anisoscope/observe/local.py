@@ -20,7 +20,7 @@ from anisoscope.evidence.frequency import BINS, by_type, frequency_bins
 from anisoscope.geometry.curvature import curvature
 from anisoscope.geometry.dimension import two_nn
 from anisoscope.geometry.subspace import Subspace
-from anisoscope.geometry.tangents import tangent_overlap
+from anisoscope.geometry.tangents import neighbours_for, tangent_overlap
 from anisoscope.geometry.visible import visible_curvature
 from anisoscope.observe.judging import Each, Place, Proxies, Request, each_in_turn
 from anisoscope.observe.rows import Row, adjusted, estimate_row, row, stamp
@@ -29,6 +29,9 @@ from anisoscope.stats.reservoir import Sample
 
 ROWS = 1024
 POINTS = 64
+FEWEST_POINTS = 16
+LOCAL = 0.25  # share of all tokens beyond which neighbours are no longer near
+OVERLAP = 2  # neighbourhoods that a row may lie in on average: more of them repeat one another, and take as long
 MOST_DIMENSIONS = 6  # of a quadratic fit: more need more neighbours than a thousand tokens hold, and take long
 LEAST = 4  # vectors of a type before its spread is known
 
@@ -53,10 +56,11 @@ def _premise(
     if place.layer not in observed.layers("representation", "gradients"):
         return []
     parts, groups = [], []
+    joint = torch.linalg.qr(torch.cat([subspace.basis for subspace in pair], 1)).Q  # few coordinates for both proxies
     for fold in (0, 1):
         sample = observed.cloud("representation", place.layer, "gradients", fold).sample()
         basis = pair[1 - fold].basis
-        parts.append(sample.values.double() @ basis @ basis.T)
+        parts.append((sample.values.double() @ basis) @ (basis.T @ joint))
         groups.append(sample.sequences)
     found = non_cancellation(torch.cat(parts), torch.cat(groups), draws=min(request.resamples, 199), seed=request.seed)
     common = common | {"points": "gradients", "n": found.n}
@@ -78,17 +82,26 @@ def _neighbourhoods(observed: Observed, place: Place, proxy: Subspace, common: R
     if not math.isfinite(found.value):
         return [row(**common, measure="tangent_overlap", value=math.nan, note=found.note)]
     dim = max(1, min(round(found.value), x.shape[1] // 2 - 1))
-    points = torch.arange(len(x))[:: max(1, len(x) // POINTS)]
-    rows = _overlap(x, proxy, dim, points, common)
-    rows += _curvature(x, proxy, dim, points, common)
+    rows = _overlap(x, proxy, dim, common)
+    rows += _curvature(x, proxy, dim, common)
     if observed.frequency is not None:
         rows += _seen_by_bin(whole, x, observed.frequency, dim, common)
     return rows
 
 
-def _overlap(x: Tensor, proxy: Subspace, dim: int, points: Tensor, common: Row) -> list[Row]:
+def _spaced(x: Tensor, number: int) -> Tensor:
+    """Some rows to judge, evenly spaced."""
+    return torch.arange(0, len(x), max(1, len(x) // number), device=x.device)
+
+
+def _overlap(x: Tensor, proxy: Subspace, dim: int, common: Row) -> list[Row]:
+    near = neighbours_for(dim, len(x))
+    if near > LOCAL * len(x):
+        note = f"cannot tell: a tangent of {dim} dimensions takes {near} neighbours, and there are {len(x)} tokens"
+        return [row(**common, measure="tangent_overlap", value=math.nan, note=note)]
+    number = min(POINTS, max(FEWEST_POINTS, OVERLAP * len(x) // near))
     try:
-        found = tangent_overlap(x, proxy, dim=dim, points=points)
+        found = tangent_overlap(x, proxy, dim=dim, points=_spaced(x, number))
     except BrokenRuleError as error:
         return [row(**common, measure="tangent_overlap", value=math.nan, note=str(error))]
     rows = [estimate_row(common, found, measure="tangent_overlap", p=found.p)]
@@ -98,12 +111,12 @@ def _overlap(x: Tensor, proxy: Subspace, dim: int, points: Tensor, common: Row) 
     return [*rows, row(**common, **chance, measure="tangent_overlap", variant="random proxy", null="haar")]
 
 
-def _curvature(x: Tensor, proxy: Subspace, dim: int, points: Tensor, common: Row) -> list[Row]:
+def _curvature(x: Tensor, proxy: Subspace, dim: int, common: Row) -> list[Row]:
     if dim > MOST_DIMENSIONS:
         note = f"not tried: the dimension is {dim}, and {len(x)} tokens allow {MOST_DIMENSIONS}"
         return [row(**common, measure="curvature", variant="rms", value=math.nan, note=note)]
     try:
-        found = curvature(x, dim=dim, points=points, along=proxy)
+        found = curvature(x, dim=dim, points=_spaced(x, POINTS // 2), along=proxy)
     except BrokenRuleError as error:
         return [row(**common, measure="curvature", variant="rms", value=math.nan, note=str(error))]
     named = {"rms": found.rms, "mean": found.mean, "along proxy": found.along, "along proxy over random": found.ratio}
@@ -118,7 +131,7 @@ def _seen_by_bin(whole: Sample, x: Tensor, counts_V: Tensor, dim: int, common: R
     rows = []
     for k in range(BINS):
         here = common | {"cloud": f"input tokens {k + 1}/{BINS}", "proxy": None, "rank": None, "timing": None}
-        spread, points = types.spread[bin_of_type == k], torch.nonzero(bin_of_row == k)[:, 0][:POINTS]
+        spread, points = types.spread[bin_of_type == k], torch.nonzero(bin_of_row == k)[:, 0][: POINTS // 2]
         radius = float(spread.square().mean().sqrt()) if len(spread) else math.nan
         told = {"measure": "bin_visible_curvature", "variant": "local tangents"}
         if not radius > 0 or len(points) < 2:

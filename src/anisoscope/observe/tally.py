@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from anisoscope.capture.sites import Sites
@@ -13,6 +12,7 @@ from anisoscope.errors import broken
 from anisoscope.observe.embedding import counts_seen, vocabulary_of
 from anisoscope.observe.memory import Memory
 from anisoscope.observe.statistics import Name, Statistics
+from anisoscope.stats.given import as_tensor
 
 _SO_FAR = Name("tally", 0, "seen", 0, "sum")
 
@@ -36,7 +36,7 @@ class Tally:
                     "add the view, or pass counts",
                 )
             return cls(asked)
-        counts = torch.as_tensor(asked)
+        counts = as_tensor(asked)
         if sites.embedding is None:
             raise broken("frequency needs an embedding", "a model without one", "leave frequency out")
         size = vocabulary_of(sites.embedding.module)

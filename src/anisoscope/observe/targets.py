@@ -80,9 +80,9 @@ def other_labels(
         chosen[:, 0] = False
     values = labels[chosen]
     if null == "targets":
-        drawn = values[torch.randperm(len(values), generator=generator).to(values.device)]
+        drawn = values[torch.randperm(len(values), generator=generator, device="cpu").to(values.device)]
     else:
-        drawn = torch.randint(output_ids, (len(values),), generator=generator).to(values)
+        drawn = torch.randint(output_ids, (len(values),), generator=generator, device="cpu").to(values)
     return labels.masked_scatter(chosen, drawn)
 
 

@@ -29,7 +29,8 @@ class Trajectory:
     @classmethod
     def start(cls, reading: TableReading) -> Trajectory:
         """At the first observation."""
-        return cls(reading.ids, 1, reading.rows.double(), torch.zeros(len(reading.ids), dtype=torch.float64))
+        mean = reading.rows.double()
+        return cls(reading.ids, 1, mean, mean.new_zeros(len(reading.ids)))
 
     def add(self, reading: TableReading) -> None:
         """One observation more."""
@@ -65,7 +66,7 @@ class Trajectories:
         """As named tensors."""
         found: Statistics = {}
         for name, t in self.tables.items():
-            parts = (t.ids, torch.tensor(t.count), t.mean, t.squares)
+            parts = (t.ids, torch.tensor(t.count, device="cpu"), t.mean, t.squares)
             found |= {Name("trajectory", 0, name, k, "sum"): part for k, part in enumerate(parts)}
         return found
 

@@ -52,7 +52,7 @@ def send(connection: Connection, obj: object) -> None:
 
 def receive(connection: Connection) -> Any:
     """The next object; ``EOFError`` if the other side is gone."""
-    contents = [torch.empty(size, dtype=torch.uint8) for size in connection.recv()]
+    contents = [torch.empty(size, dtype=torch.uint8, device="cpu") for size in connection.recv()]
     for content in contents:
         if content.numel():
             connection.recv_bytes_into(content.numpy())

@@ -44,13 +44,13 @@ class Ferry:
 
     def __init__(self, size: int = 1 << 26) -> None:
         self.stream = torch.cuda.Stream()
-        self._buffer = torch.empty(size, dtype=torch.uint8, pin_memory=True)
+        self._buffer = torch.empty(size, dtype=torch.uint8, device="cpu", pin_memory=True)
 
     def to_host(self, tensor: Tensor) -> Tensor:
         """The same numbers in ordinary memory."""
         with torch.cuda.stream(self.stream):
             source = tensor.contiguous().reshape(-1).view(torch.uint8)
-            target = torch.empty(source.shape, dtype=torch.uint8)
+            target = torch.empty(source.shape, dtype=torch.uint8, device="cpu")
             for start in range(0, source.numel(), self._buffer.numel()):
                 part = source[start : start + self._buffer.numel()]
                 staged = self._buffer[: part.numel()]

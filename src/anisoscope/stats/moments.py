@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from anisoscope.errors import broken
+from anisoscope.stats.given import as_tensor
 
 CHUNK_ROWS = 16_384
 STATE_DTYPE = torch.float64
@@ -69,7 +70,7 @@ class Moments:
         ``weights`` are frequencies: a row of weight 3 counts as three rows, one of weight 0 not at all. ``mask`` is the
         boolean form; with both, they multiply. A row that is masked out may hold anything finite.
         """
-        x_ND, weights_N = _as_rows(torch.as_tensor(x), weights, mask)
+        x_ND, weights_N = _as_rows(as_tensor(x), weights, mask)
         total: Moments | None = None
         for start in range(0, x_ND.shape[0], CHUNK_ROWS):
             part = slice(start, start + CHUNK_ROWS)

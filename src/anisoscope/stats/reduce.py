@@ -124,7 +124,7 @@ def _(statistic: Reservoir, group: dist.ProcessGroup | None) -> Reservoir:
     room = torch.tensor([statistic.keys.shape[0], statistic.rows], device=statistic.keys.device)
     dist.all_reduce(room, op=dist.ReduceOp.MAX, group=group)
     length, rows = (int(number) for number in room)
-    state = statistic.state() | {"settings": torch.tensor([rows, statistic.seed, int(statistic.whole)])}
+    state = statistic.state() | {"settings": torch.tensor([rows, statistic.seed, int(statistic.whole)], device="cpu")}
     on_device = {name: tensor.to(statistic.keys.device) for name, tensor in state.items()}
     parts = [_gathered(_padded(tensor, name, length), group) for name, tensor in on_device.items()]
     total: Reservoir | None = None

@@ -188,7 +188,7 @@ class Reservoir:
 
     def state(self) -> dict[str, Tensor]:
         """Plain tensors, for safetensors or a checkpoint."""
-        settings = torch.tensor([self.rows, self.seed, int(self.whole)])
+        settings = torch.tensor([self.rows, self.seed, int(self.whole)], device="cpu")
         return {"settings": settings, "cutoff": self.cutoff} | {name: getattr(self, name) for name in _FIELDS}
 
     @classmethod
