@@ -25,15 +25,8 @@ from anisoscope.geometry.subspace import METHODS, Method
 from anisoscope.observe.agreement import Said, agreed, parted
 from anisoscope.observe.beside import JudgeBeside
 from anisoscope.observe.choosing import choose, require_known
-from anisoscope.observe.embedding import (
-    UpdateWatch,
-    by_type,
-    clouds,
-    read_tables,
-    table_of,
-    types_seen,
-    vocabulary_of,
-)
+from anisoscope.observe.completing import Completing
+from anisoscope.observe.embedding import vocabulary_of
 from anisoscope.observe.gathering import Gathering
 from anisoscope.observe.judge import Brief
 from anisoscope.observe.judging import Request
@@ -44,7 +37,7 @@ from anisoscope.observe.series import Keeper, Series, Sink
 from anisoscope.observe.statistics import Between, Observed, Statistics, together, tokens_of
 from anisoscope.observe.tally import Tally
 from anisoscope.observe.targets import NULLS as TARGETS
-from anisoscope.observe.targets import LossFn, pass_again
+from anisoscope.observe.targets import LossFn
 from anisoscope.observe.timing import Clock
 from anisoscope.observe.worker import Worker
 from anisoscope.stats.reduce import Company
@@ -139,16 +132,25 @@ class Scope:
         brief = Brief(request, anchor, resumable=resumable, keep=isinstance(sink, Keeper))
         self._series = Series(JudgeBeside(brief), sink=sink, sites=_names(self.sites))
         self._worker = Worker(self._series.judge, pending=pending)
-        self._probe = None if probe is None else Probe(probe, seed=seed)
-        self._targets = tuple(null for null in TARGETS if null in every_null)
-        self._loss_fn, self._rows, self._seed, self._strict = loss_fn, reservoir_rows, seed, strict
+        self._tally = Tally.of(frequency, self.sites, self.views)
+        self._completing = Completing(
+            model,
+            self.sites,
+            self.views,
+            self._company,
+            self._tally,
+            targets=tuple(null for null in TARGETS if null in every_null),
+            loss_fn=loss_fn,
+            probe=None if probe is None else Probe(probe, seed=seed),
+            rows=reservoir_rows,
+            seed=seed,
+        )
+        self._rows, self._seed, self._strict = reservoir_rows, seed, strict
         self._clock = Clock()
         self._step, self._inside, self._closed = first_step, False, False
         self._between = Between()
         self._window: Gathering | None = None  # what "always" has gathered since the last judgement
-        self._awaiting: tuple[Observed, UpdateWatch] | None = None
         self._tokens_seen = 0
-        self._tally = Tally.of(frequency, self.sites, self.views)
 
     @contextmanager
     def step(self, tokens: int | None = None) -> Iterator[None]:
@@ -222,8 +224,8 @@ class Scope:
             warnings.warn(f"not judged within {timeout:g} s: the observations of steps {dropped}", stacklevel=2)
         if self._run is not None:
             self._run.close("interrupted" if dropped else "finished")
-        self._model, self._window, self._probe = nn.Identity(), None, None
-        self.sites = replace(self.sites, blocks=(), weights=(), embedding=None, output=None)
+        self._completing.let_go()
+        self._model, self._window, self.sites = nn.Identity(), None, self._completing.sites
         self._raise_if_strict()
         return dropped
 
@@ -256,7 +258,7 @@ class Scope:
         sites = replace(self.sites, weights=self.sites.weights if "weight" in views else (), embedding=embedding)
         if self._whole_compiled:
             stack.enter_context(eagerly())
-        remember = bool(self._targets) and not always
+        remember = bool(self._completing.targets) and not always
         return stack.enter_context(Taps(self._model, sites, listener, layers=layers, remember=remember))
 
     def _finish(self, taps: Taps) -> None:
@@ -277,81 +279,16 @@ class Scope:
         self._window = None
         statistics = listener.statistics
         self._agree(error, statistics)
-        self._observe(taps, together(statistics, self._company))
-
-    def _observe(self, taps: Taps, statistics: Statistics) -> None:
-        """Make the observation complete and hand it over."""
-        others, missing = self._others(taps)
-        watch = None
-        frequency = self._tally.plus(statistics)
-        tables = {} if frequency is None else read_tables(self.sites, frequency, rows=self._rows, seed=self._seed)
-        if "embedding" in self.views and self.sites.embedding is not None:
-            module, ids = self.sites.embedding.module, types_seen(statistics)
-            weight, options = table_of(module), {"rows": self._rows, "seed": self._seed}
-            statistics = by_type(statistics, weight, **options)
-            others = {null: by_type(found, weight, **options) for null, found in others.items()}
-            watch = UpdateWatch(module, ids)
-        observed = Observed(
-            self._step,
-            statistics,
-            others,
-            missing,
-            {} if self._probe is None else self._probe.run(self._model, self.sites),
-            between=self._between,
-            frequency=frequency,
-            tables=tables,
-        )
-        self._between = Between()
-        if watch is not None:
-            self._awaiting = observed, watch
-        else:
-            self._hand_over(observed)
-
-    def _others(self, taps: Taps) -> tuple[dict[str, Statistics], dict[str, str]]:
-        """The step under other labels; where that is not possible, why. All ranks agree on which."""
-        found: dict[str, Statistics] = {}
-        missing: dict[str, str] = {}
-        for null in self._targets:
-            listener = Gathering(
-                self.views,
-                rows=self._rows,
-                seed=self._seed,
-                vocabulary=taps.listener.vocabulary if isinstance(taps.listener, Gathering) else 0,
-                again=True,
-            )
-            why = "labels are not tried again where steps are accumulated" if self._schedule.always else None
-            if why is None:
-                seed = self._seed * 7919 + self._step
-                try:
-                    pass_again(
-                        self._model, taps.sites, taps.calls, listener, null=null, loss_fn=self._loss_fn, seed=seed
-                    )
-                except Exception as error:
-                    why = str(error)
-            reasons = [said for said in self._company.told(why) if said is not None]
-            if reasons:
-                missing[null] = reasons[0]
-            else:
-                found[null] = together(listener.statistics, self._company)
-        return found, missing
+        between, self._between = self._between, Between()
+        statistics, accumulated = together(statistics, self._company), self._schedule.always
+        self._hand_over(self._completing.completed(self._step, taps, statistics, between, accumulated=accumulated))
 
     def _settle(self) -> None:
         """Hand over an observation that waited for the optimiser to step."""
-        if self._awaiting is None:
-            return
-        (observed, watch), self._awaiting = self._awaiting, None
-        watch.stop()
-        statistics, missing = observed.statistics, dict(observed.missing)
-        options = {"rows": self._rows, "seed": self._seed}
-        if watch.update is not None and watch.raw is not None:
-            moved = {"update": watch.update, "update-raw": watch.raw}
-            statistics = statistics | clouds(watch.ids, moved, **options)
-        if watch.note is not None:
-            missing["update"] = watch.note
-        self._hand_over(replace(observed, statistics=statistics, missing=missing))
+        self._hand_over(self._completing.settled())
 
-    def _hand_over(self, observed: Observed) -> None:
-        if self._company.leads:
+    def _hand_over(self, observed: Observed | None) -> None:
+        if observed is not None and self._company.leads:
             self._worker.submit(observed)
 
     def _agree(self, error: str | None, statistics: Statistics) -> None:
