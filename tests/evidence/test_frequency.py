@@ -20,6 +20,7 @@ from anisoscope.evidence.frequency import (
     shares_by_bin,
 )
 from anisoscope.geometry.subspace import Subspace
+from reference import slow_types as slow
 
 
 def zipf(vocabulary, tokens=20000):
@@ -185,9 +186,11 @@ def test_shares_add_up_and_isotropy_is_lost_where_it_was_planted():
     torch.testing.assert_close(tiny * 1e48, losses)
     units = ByUnit.of({"energy": rows.square().sum(1), "loss": losses}, bins, groups)
     for what in ("energy", "loss"):
-        shares = shares_by_bin(units, what)
+        *shares, rest = shares_by_bin(units, what)
         assert sum(map(float, shares)) == pytest.approx(1)
         assert all(share.low < float(share) < share.high for share in shares)
+        assert rest.note == "every token is in a bin"
+        assert all(share.low is None for share in shares_by_bin(units, what, intervals=False))
     of_energy, of_loss = (list(map(float, shares_by_bin(units, what))) for what in ("energy", "loss"))
     assert of_loss[4] > of_energy[4] > of_energy[0] > of_loss[0]
 
@@ -199,13 +202,49 @@ def test_spread_and_distance_of_types_are_unbiased_for_few_vectors():
     number = torch.tensor([4, 40]).repeat(types // 2)
     tokens = torch.arange(types).repeat_interleave(number)
     rows = centres[tokens] + torch.randn(len(tokens), width, generator=generator) / math.sqrt(width)
-    found = by_type(rows, tokens, least=4)
-    assert torch.equal(found.number.long(), number)
+    sequences = torch.cat([torch.arange(int(n)) for n in number])
+    found = by_type(rows, tokens, sequences, least=4)
     distance, spread = found.distance(torch.zeros(width)), found.spread
     for few in (True, False):
         chosen = (number == 4) == few
         assert float(spread[chosen].square().mean()) == pytest.approx(1.0, rel=0.02)
         assert float(distance[chosen].square().mean()) == pytest.approx(9.0, rel=0.02)
-    fewer = by_type(rows, tokens, least=5)
+    fewer = by_type(rows, tokens, sequences, least=5)
     assert len(fewer.ids) == types // 2
     assert (fewer.place >= 0).sum() == 40 * types // 2
+
+
+def test_bursts_do_not_look_like_small_spread():
+    """Types of one spread, half of it between sequences; some come in bursts of 5, 3, 2, 1 and 1 within a sequence."""
+    generator = torch.Generator().manual_seed(1)
+    width, types = 30, 600
+    bursty = torch.arange(types) % 2 == 0
+    tokens = torch.arange(types).repeat_interleave(12)
+    burst = torch.tensor([0, 0, 0, 0, 0, 5, 5, 5, 8, 8, 10, 11]).repeat(types)
+    alone = torch.arange(len(tokens))
+    sequences = torch.where(bursty[tokens], tokens * 12 + burst, alone)
+    shared = torch.randn(len(tokens), width, generator=generator)[sequences]
+    rows = (shared + torch.randn(len(tokens), width, generator=generator)) / math.sqrt(2 * width)
+    found = by_type(rows, tokens, sequences)
+    assert found.ids.tolist() == list(range(types))
+    for chosen in (bursty, ~bursty):
+        assert float(found.spread[chosen].square().mean()) == pytest.approx(1.0, rel=0.02)
+        true = found.means[chosen].square().sum(1).mean()  # all means are 0 but for their noise
+        assert float(found.noise[chosen].mean()) == pytest.approx(float(true), rel=0.05)
+    k = 7
+    own = tokens == k
+    assert float(found.spread[k]) == pytest.approx(slow.spread(rows[own].double(), sequences[own]), rel=1e-6)
+    assert float(found.noise[k]) == pytest.approx(slow.noise(rows[own].double(), sequences[own]), rel=1e-6)
+
+
+def test_rows_in_no_bin_have_their_share():
+    rows, bins, groups, _ = cloud(3.0)
+    energy = rows.square().sum(1)
+    bins[(bins == 1) & (groups % 2 == 0)] = -1
+    bins[bins == 3] = 2
+    shares = shares_by_bin(ByUnit.of({"energy": energy}, bins, groups), "energy")
+    for k, share in zip((0, 1, 2, 4, -1), (*shares[:3], *shares[4:]), strict=True):
+        assert float(share) == pytest.approx(float(energy[bins == k].sum() / energy.sum()))
+    assert math.isnan(float(shares[3]))
+    assert shares[3].note == "no tokens in this bin"
+    assert shares[5].n == int((bins == -1).sum())

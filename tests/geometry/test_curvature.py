@@ -5,11 +5,12 @@ import pytest
 import torch
 from scipy import stats
 
-from anisoscope import Subspace, curvature, visible_curvature
+from anisoscope import Subspace, curvature, two_nn, visible_curvature
 from anisoscope.geometry import judged as sampling
 from anisoscope.geometry import neighbours as search
+from anisoscope.geometry.curvature import _root
 from anisoscope.geometry.judged import MOST_POINTS, judged, overlap_error
-from anisoscope.geometry.second_form import coefficients, local_pca, second_forms
+from anisoscope.geometry.second_form import coefficients, local_pca, own_share, second_forms
 from anisoscope.testing import gaussian, plane, rotation, sphere, with_duplicates
 from geometry import manifolds
 from reference import slow, slow_curvature
@@ -197,6 +198,18 @@ def test_strong_noise_and_few_rows_cannot_tell():
     assert "too few" in str(few.rms.note)
 
 
+def test_rows_are_too_few_below_8_times_the_coefficients():
+    assert "too few" in str(curvature(sphere(47, dim=2, width=5), dim=2).rms.note)
+    assert "too few" not in str(curvature(sphere(48, dim=2, width=5), dim=2).rms.note)
+
+
+def test_all_rows_as_neighbours_are_too_many_neighbours_not_too_few_rows():
+    found = curvature(sphere(400, dim=2, width=5), dim=2, neighbours=399)
+    assert math.isnan(float(found))
+    assert "399 neighbours are all of 400 distinct rows" in str(found.rms.note)
+    assert "too few" not in str(found.rms.note)
+
+
 def test_noise_of_1_percent_per_coordinate_in_r768_cannot_tell():
     found = curvature(noisy(sphere(2000, dim=2, width=768), 0.01 * math.sqrt(768)), dim=2, points=range(100))
     assert math.isnan(float(found))
@@ -291,6 +304,68 @@ def test_neighbours_that_do_not_fix_a_quadratic_are_no_surface():
     assert math.isnan(float(curvature(sphere(1000, dim=1, width=5), dim=2)))
 
 
+@pytest.mark.parametrize(("width", "noise"), [(3, 1e-3), (10, 1e-5), (150, 1e-4)])
+def test_a_noisy_line_is_no_flat_surface(width, noise):
+    """Its second direction is noise, and what noise bends like cannot be told; as a line it is flat."""
+    draw = torch.rand(800, 1, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    x = noisy(draw * rotation(width)[:1], noise * math.sqrt(width))
+    for count in (None, 12):  # of 12 rows in a wide space, some direction of noise alone has 10 times its variance
+        found = curvature(x, dim=2, neighbours=count, points=range(40))
+        assert math.isnan(float(found))
+        assert "noise along 1 of 2 tangent directions; lower dim" in str(found.rms.note)
+    line = curvature(x, dim=1, points=range(40))
+    assert line.rms.low == 0
+    assert 0 <= line.rms.value <= line.rms.high < 1
+
+
+@pytest.mark.parametrize(("noise", "dtype"), [(0.0, torch.float32), (1e-4, torch.float64), (0.01, torch.float64)])
+@pytest.mark.parametrize(("dim", "n", "width"), [(1, 1000, 5), (2, 2500, 5)])
+def test_a_manifold_asked_for_one_dimension_more_cannot_tell(dim, n, width, noise, dtype):
+    """The direction too many is the bend of the others, or noise: neither is 0.26 of a curvature, nor 0."""
+    x = noisy(sphere(n, dim=dim, width=width), noise).to(dtype)
+    found = curvature(x, dim=dim + 1, points=range(60))
+    assert math.isnan(float(found))
+    assert "cannot tell" in str(found.rms.note)
+    assert within(curvature(x, dim=dim, points=range(60)).rms, 1.0)
+
+
+@pytest.mark.parametrize("strip", [0.05, 0.01])
+def test_a_narrow_strip_is_a_surface_where_its_rows_are_dense_enough(strip):
+    draw = torch.rand(4000, 2, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    angle, height = 3 * draw[:, 0], strip * draw[:, 1]
+    x = torch.stack([angle.cos(), angle.sin(), height], 1)
+    inside = ((angle > 0.5) & (angle < 2.5) & (height > strip / 4) & (height < strip * 3 / 4)).nonzero()[:, 0]
+    found = curvature(x, dim=2, points=inside[:200])
+    assert float(found) == pytest.approx(math.sqrt(3 / 8), rel=0.01)
+
+
+def test_a_bend_has_no_share_of_its_own_and_a_coordinate_all_of_it():
+    u = torch.randn(200, 60, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    basis, squares = local_pca(u, 2)
+    assert float(own_share(u @ basis, squares).median()) == pytest.approx(1, abs=0.1)
+    bent = torch.stack([u[..., 0], 0.3 * u[..., 0].square()], 2)
+    basis, squares = local_pca(bent, 2)
+    assert float(own_share(bent @ basis, squares).median()) == pytest.approx(0, abs=1e-6)
+
+
+def test_a_mean_square_below_0_is_not_a_certain_0():
+    cloud = judged(sphere(100, dim=2, width=3), dim=2, points=None, generator=None)
+    below = _root(-5.0, 4.0, cloud, 0.01)
+    assert math.isnan(below.value)
+    assert below.low is below.high is None
+    assert "cannot tell" in str(below.note)
+    about = _root(-3.9, 4.0, cloud, 0.01)
+    assert (about.value, about.low) == (0, 0)
+    assert about.high == pytest.approx(2 / cloud.unit)  # not √0.1: an interval about 0, as wide as it was
+
+
+def test_one_rule_of_near_copies_serves_all_local_measures():
+    x = with_duplicates(sphere(200, dim=2, width=5), 0.4, noise=1e-8)
+    note = two_nn(x).note
+    assert "near copies" in str(note)
+    assert curvature(x, dim=2).rms.note == note
+
+
 def test_overlapping_neighbourhoods_count_once():
     score = torch.tensor([1.0, 1.0, -1.0, -1.0], dtype=torch.float64)
     apart = torch.arange(8).reshape(4, 2)
@@ -333,6 +408,39 @@ def test_visible_curvature_finds_the_dimension_and_says_where_it_cannot_see():
 def test_noise_shows_at_small_radii():
     curve = visible_curvature(noisy(sphere(6000, dim=2, width=20), 0.02), [0.1, 0.3], dim=2)
     assert curve.values[0] > curve.values[1]
+
+
+@pytest.mark.parametrize(("noise", "radius"), [(0.3, 0.4), (0.05, 0.2), (0.02, 0.1)])
+def test_visible_curvature_below_the_noise_says_so(noise, radius):
+    x = noisy(sphere(4000, dim=2, width=20), noise)
+    seen = visible_curvature(x, [radius], dim=2, points=range(200)).points[0]
+    assert seen.value > 4 * radius**2 / 24  # far more than the sphere bends
+    assert "scatter, not bending: the radius is below the noise" in str(seen.note)
+
+
+@pytest.mark.parametrize("name", manifolds.SURFACES)
+def test_visible_curvature_that_bends_has_no_note(name):
+    surface, inside = planted(name, 3000, 20, noise=0.003)
+    unit = float((surface.x - surface.x.mean(0)).square().sum(1).mean().sqrt())
+    curve = visible_curvature(surface.x, [0.2 * unit, 0.4 * unit], dim=2, points=inside[:200])
+    assert [point.note for point in curve.points] == [None, None]
+
+
+def test_visible_curvature_is_judged_by_size_where_balls_fix_no_quadratic():
+    """A quadratic in 15 dimensions takes 136 rows, and a ball has 128."""
+    noise = visible_curvature(gaussian(600, [1.0] * 40), [9.0], dim=15, points=range(50)).points[0]
+    assert noise.value > 0.25
+    assert "below the noise" in str(noise.note)
+    flat = visible_curvature(plane(600, dim=15, width=40), [2.0], dim=15, points=range(50)).points[0]
+    assert "below the noise" not in str(flat.note)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_visible_curvature_of_a_line_asked_for_as_a_surface_is_told(dtype):
+    line = torch.linspace(0, 1, 300, dtype=torch.float64)[:, None] * rotation(5)[:1] + 1.0
+    with pytest.raises(ValueError, match="spread in dim = 2"):
+        visible_curvature(line.to(dtype), [0.2], dim=2)
+    assert visible_curvature(line.to(dtype), [0.2], dim=1).values[0] == pytest.approx(0, abs=1e-9)
 
 
 def test_visible_curvature_tells_wrong_use():

@@ -5,7 +5,7 @@ import torch
 from scipy import stats
 
 from anisoscope import Subspace, fit_subspace, tangent_overlap
-from anisoscope.geometry.tangents import _haar_law
+from anisoscope.geometry.tangents import _haar_law, gaussian_like
 from anisoscope.testing import gaussian, plane, rotation, sphere, with_duplicates
 
 
@@ -81,6 +81,27 @@ def test_the_whole_space_holds_everything_and_has_no_law():
     assert found.p is None
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_a_line_has_no_second_tangent(dtype):
+    line = (torch.linspace(0, 1, 300, dtype=torch.float64)[:, None] * rotation(5)[:1] + 1.0).to(dtype)
+    with pytest.raises(ValueError, match="spread in dim = 2"):
+        tangent_overlap(line, torch.eye(5)[:, :2], dim=2)
+    assert float(tangent_overlap(line, rotation(5)[:1].T, dim=1)) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("width", [3, 10, 300])
+def test_tangents_of_noise_are_noted(width):
+    generator = torch.Generator().manual_seed(0)
+    u = torch.rand(400, 2, generator=generator, dtype=torch.float64)
+    noise = 1e-3 * torch.randn(400, width, generator=generator, dtype=torch.float64)
+    surface = u @ rotation(width)[:2] + noise
+    line = u[:, :1] @ rotation(width)[:1] + noise
+    proxy = torch.eye(width)[:, :2]
+    assert "along 1 of 2 tangent directions" in str(tangent_overlap(line, proxy, dim=2, points=range(100)).note)
+    assert tangent_overlap(surface, proxy, dim=2, points=range(100)).note is None
+    assert tangent_overlap(line, proxy, dim=1, points=range(100)).note is None
+
+
 def test_wrong_use_is_told():
     x = sphere(100, dim=2, width=5)
     with pytest.raises(ValueError, match="dim must lie"):
@@ -96,3 +117,17 @@ def test_wrong_use_is_told():
     near = tangent_overlap(with_duplicates(x, 0.4, noise=1e-8), torch.eye(5)[:, :2], dim=2)
     assert math.isnan(near.value)
     assert "near copies" in str(near.note)
+
+
+def test_a_gaussian_of_the_same_covariance_has_it():
+    x = (
+        torch.randn(4000, 5, generator=torch.Generator().manual_seed(0)).double() ** 3
+        @ torch.diag(torch.arange(1.0, 6.0)).double()
+        + 2
+    )
+    found = gaussian_like(x)
+    torch.testing.assert_close(found.mean(0), x.mean(0), atol=0.15 * float(x.std()), rtol=0)
+    torch.testing.assert_close(found.T.cov() / x.T.cov().norm(), x.T.cov() / x.T.cov().norm(), atol=0.05, rtol=0)
+    centred = found - found.mean(0)
+    kurtosis = (centred**4).mean(0) / (centred**2).mean(0) ** 2
+    torch.testing.assert_close(kurtosis, torch.full_like(kurtosis, 3.0), atol=0.5, rtol=0)

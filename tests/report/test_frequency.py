@@ -50,11 +50,13 @@ def small(*, inside=0.9, clear=(True, False)):
     found = []
     for layer, fine in enumerate(clear):
         where = COMMON | {"view": "representation", "layer": layer, "step": 10, "points": "activations"}
-        for variant, value in ((None, inside), ("normal part", 0.5), ("random proxy", 0.1)):
+        for variant, value in ((None, inside), ("normal part", 0.4), ("gaussian", 0.5), ("random proxy", 0.1)):
             numbers = {"value": value, "low": value - 0.05, "high": value + 0.05, "n": 64}
             found.append(where | numbers | {"measure": "tangent_overlap", "variant": variant})
-        note = "tangent gradients do not cancel" if fine else "cancellation is not excluded"
-        found.append(where | {"measure": "non_cancellation", "value": 0.3, "low": 0.2, "high": 0.4, "note": note})
+        premise = where | {"view": "weight", "points": "gradients", "measure": "non_cancellation"}
+        numbers = {"value": 1.3, "low": 1.1, "high": 1.6, "note": "holds" if fine else "cannot tell"}
+        found.append(premise | numbers | {"variant": "tangent over normal"})
+        found.append(premise | {"value": 0.3, "low": 0.2, "high": 0.4})
         found.append(
             where | {"measure": "curvature", "variant": "rms", "value": float("nan"), "note": "cannot tell: few"}
         )
@@ -101,15 +103,15 @@ def test_a_claim_that_fails_is_said_to(value, said, tmp_path):
 
 def test_tangency_and_the_premise_in_words(tmp_path):
     said = words(local_section(context(tmp_path, small())))
-    assert "So it is more tangent than the cloud's variance alone makes it." in said
-    assert "holds at layer 0 and is not shown at layer 1" in said
+    assert "So it is more tangent than variance alone makes it." in said
+    assert "holds at layer 0; cannot be told at layer 1." in said
     assert "curvature cannot be told at any layer: few." in said
 
 
 def test_tangency_that_is_not_shown_is_said(tmp_path):
     said = words(local_section(context(tmp_path, small(inside=0.52, clear=(False, False)))))
     assert "tangency itself is not shown" in said
-    assert "is shown at no layer" in said
+    assert "normal ones) cannot be told at layer 0 and 1." in said
 
 
 def test_a_run_without_such_rows_has_no_such_sections(tmp_path):

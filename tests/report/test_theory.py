@@ -3,10 +3,10 @@
 import pytest
 
 from anisoscope.report.figures import draw_figures
-from anisoscope.report.laboratory import Laboratory
+from anisoscope.report.laboratory import OPEN_CLAIM, Laboratory
 from anisoscope.report.make import make_report
 from anisoscope.report.reading import read
-from anisoscope.report.theory import headline, verdict_section
+from anisoscope.report.theory import bounds_blocks, headline, verdict_section
 from anisoscope.report.view import view
 from anisoscope.store.run import create_run
 from report import browser as finder
@@ -20,14 +20,22 @@ def run(tmp_path_factory):
     return theory(laboratory_of(SMALL), Silent(), out=tmp_path_factory.mktemp("theory") / "lab")
 
 
-def planted(*, note="holds", corrected=1.0, published=0.3):
+def planted(*, note="holds", corrected=1.0, published=0.3, ratio=None, held=None):
     rows = [
         {"measure": "fit", "variant": "chord", "value": 4.0, "low": 3.9, "high": 4.1, "note": note},
         {"measure": "fit_expected", "variant": "chord", "value": 4.0},
         {"measure": "bound_holds", "variant": "published", "value": published, "note": f"{published * 10:g} of 10"},
         {"measure": "bound_holds", "variant": "corrected", "value": corrected, "note": f"{corrected * 10:g} of 10"},
     ]
-    return Laboratory([{"model": None, "n": None, **row} for row in rows])
+    if ratio:
+        rows += [
+            {"measure": "fit", "variant": OPEN_CLAIM, "value": 0.5, "low": 0.0, "high": 1.0, "note": ratio},
+            {"measure": "fit_expected", "variant": OPEN_CLAIM, "value": 1.0},
+        ]
+    if held:
+        share = {"value": held / 4, "low": 0.1, "high": 1.0, "n": 4, "note": f"{held} of 4"}
+        rows.append({"measure": "bound_holds", "variant": "held-out"} | share)
+    return Laboratory([{"model": None, "n": 10, "low": None, "high": None, **row} for row in rows])
 
 
 def test_the_page_begins_with_its_verdict_and_has_every_section(run):
@@ -43,7 +51,7 @@ def test_the_page_begins_with_its_verdict_and_has_every_section(run):
     ]
     said = report.sections[0].blocks[0]
     assert said.head == "Supported in part."
-    assert "12 of 12 scalings hold" in said.text
+    assert "12 of 13 claims hold. The published ratio of gradients with tokens all round a point does not." in said.text
     assert "holds in 20 of 20" in said.text
     assert len(report.figures()) == 8
 
@@ -51,12 +59,47 @@ def test_the_page_begins_with_its_verdict_and_has_every_section(run):
 def test_failures_are_said():
     said = headline(planted(note="does not hold"))
     assert said.head == "Supported in part, with failures."
-    assert "0 of 1 scaling" in said.text
+    assert "0 of 1 claim hold" in said.text
     assert headline(planted(corrected=0.9)).tone == "no"
     assert headline(planted(published=1.0)).head == "Supported."
     assert headline(Laboratory([])).head == "Nothing to judge."
     heads = [getattr(block, "head", None) for block in verdict_section(planted(note="undetermined")).blocks]
     assert "Undetermined:" in heads
+
+
+@pytest.mark.parametrize(
+    ("ratio", "head", "tone"),
+    [("holds", "Supported.", "yes"), ("does not hold", "Supported in part.", "no"), ("undetermined", None, "open")],
+)
+def test_the_published_ratio_counts_in_the_verdict(ratio, head, tone):
+    """A few lucky cases of the bound do not make up for it, and what is undetermined is not refuted."""
+    blocks = verdict_section(planted(published=1.0, ratio=ratio)).blocks
+    assert blocks[0].head == (head or "Supported in part.")
+    assert f"{2 if ratio == 'holds' else 1} of 2 claims hold." in blocks[0].text
+    assert [b.tone for b in blocks if getattr(b, "head", "") == "The ratio of gradients:"] == [tone]
+
+
+def test_a_bound_that_no_theorem_promises_is_not_refuted_by_a_miss():
+    (table,) = bounds_blocks(planted(held=3))
+    assert [row[1].tone for row in table.rows] == ["no", "yes", "part"]
+    assert "In 6 cases γ is not clearly above noise: other sequences give no bound." in table.caption
+    assert "taken literally" in table.caption
+
+
+def test_all_round_means_one_thing_on_the_page(run):
+    """Mirror images; tokens that are only drawn evenly are called uniform, in runs of old as well."""
+    rows = run.table().to_pylist()
+    old = [row | {"cloud": "all round"} if row["cloud"] == "uniform" else row for row in rows]
+    assert old != rows
+    for given in (rows, old):
+        figure = bounds_blocks(Laboratory(given))[-1]
+        assert "uniform" in figure.toggle[0].values
+        assert "all round" not in figure.toggle[0].values
+
+
+def test_the_mixture_owns_up_to_its_short_span(run):
+    (table,) = (b for b in view(read([run.path])).sections[0].blocks if getattr(b, "id", "") == "claims")
+    assert "factor of 30, that of the mixture over a factor of 1.73;" in table.caption
 
 
 def test_a_run_that_broke_off_has_a_page(tmp_path):

@@ -120,6 +120,11 @@ def test_a_history_becomes_a_run_like_any_other(trained, tmp_path):
     assert {r["site"] for r in rows if r["view"] == "weight"} >= {"gpt_neox.layers.0.mlp.dense_h_to_4h"}
     wandering = {r["step"] for r in rows if r["variant"] == "trajectory, spearman" and r["points"] == "input"}
     assert wandering == set(steps[2:])  # of two places nothing can be said
+    contextual = [r for r in rows if r["variant"] == "trajectory, spearman" and r["view"] == "representation"]
+    assert {(r["step"], r["cloud"]) for r in contextual} == {(step, "no-first") for step in steps[2:]}
+    gradients = [r for r in rows if r["view"] == "representation" and r["points"] == "gradients"]
+    assert {(r["layer"], r["site"]) for r in contextual} == {(r["layer"], r["site"]) for r in gradients}
+    assert all(r["n"] >= 8 and not math.isnan(r["value"]) for r in contextual)
     left = {path.name for path in (tmp_path / "run").iterdir() if path.suffix == ".work" or "places" in path.name}
     assert not left
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from cyclopts import App, CycloptsError
+from cyclopts import App, CycloptsError, Parameter
 from rich.console import Console
 
 from anisoscope import __version__
@@ -15,6 +15,7 @@ from anisoscope.cli.doctor import doctor
 from anisoscope.cli.figures import figures
 from anisoscope.cli.integrity import integrity
 from anisoscope.cli.measure import measure
+from anisoscope.cli.numbers import as_typed
 from anisoscope.cli.pair import pair
 from anisoscope.cli.profile import profile
 from anisoscope.cli.report import report
@@ -27,6 +28,7 @@ app = App(
     help="Watch the geometry of a language model while it learns. Begin with: `anisoscope pair`",
     version=__version__,
     result_action="return_value",
+    default_parameter=Parameter(converter=as_typed),
     suppress_keyboard_interrupt=False,
 )
 app.command(pair)

@@ -13,6 +13,7 @@ from anisoscope.errors import broken
 if TYPE_CHECKING:
     from anisoscope.store.run import Run
 
+
 Flag = Annotated[bool, Parameter(negative=())]
 
 
@@ -62,9 +63,9 @@ def theory(
     points
         Points of a patch; 2000.
     seed
-        Decides every draw.
+        Decides every draw; 0.
     quick
-        A tenth of the cases and half of the repetitions, for a look; flags that are given count all the same.
+        A tenth of the cases, half of the repetitions, 800 points, for a look; flags that are given count all the same.
     report
         Write report.html into the run.
 
@@ -94,7 +95,7 @@ def _numbers(name: str, text: str | None, kind: type[int] | type[float]) -> tupl
     if text is None:
         return None
     try:
-        return tuple(kind(part) for part in text.split(",") if part.strip())
+        return tuple(kind(part) for part in text.split(","))
     except ValueError as error:
         whole = "whole numbers" if kind is int else "numbers"
         raise broken(f"--{name} must be {whole} separated by commas", repr(text), "write for example 1,2") from error

@@ -45,8 +45,8 @@ class NonCancellation(Estimate):
 
     @property
     def clear(self) -> bool:
-        """Whether the premise of the theorem is shown: the interval lies above what random signs reach."""
-        return self.low is not None and self.low > self.floor_high
+        """Whether γ is shown to be above 0; the interval is free of noise already."""
+        return self.low is not None and self.low > 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,12 +99,12 @@ def non_cancellation(
     noise_R = _flipped(sums_nT, random_signs(n, draws, seed)) / total
     low = high = None
     energy = whole_T.square().sum()
-    square = _square(energy, own.sum(), length.sum(), n) if n > 1 else energy.new_tensor(math.nan)
+    square = square_without_noise(energy, own.sum(), length.sum(), n) if n > 1 else energy.new_tensor(math.nan)
     if n >= FEWEST_UNITS:
         without = energy - 2 * (sums_nT @ whole_T) + own
-        left_out = _square(without, own.sum() - own, length.sum() - length, n - 1)
+        left_out = square_without_noise(without, own.sum() - own, length.sum() - length, n - 1)
         ends = interval(float(square), jackknife_error(left_out), n)
-        low, high = (_root(ends[0]), _root(ends[1])) if ends is not None else (None, None)
+        low, high = (root(ends[0]), root(ends[1])) if ends is not None else (None, None)
     return NonCancellation(
         value=min(value, 1.0),
         n=len(parts_NT),
@@ -114,7 +114,7 @@ def non_cancellation(
         floor_high=float(noise_R.quantile(0.975)) if draws else math.nan,
         p=(1 + int((noise_R >= value * (1 - 1e-9)).sum())) / (1 + draws),
         units=n,
-        population=_root(float(square)),
+        population=root(float(square)),
     )
 
 
@@ -176,12 +176,13 @@ def _flipped(sums_nT: Tensor, signs_Rn: Tensor) -> Tensor:
     return ((signs_Rn @ (sums_nT @ sums_nT.T)) * signs_Rn).sum(1).clamp_min(0).sqrt()
 
 
-def _square(whole: Tensor, own: Tensor, length: Tensor, n: int) -> Tensor:
+def square_without_noise(whole: Tensor, own: Tensor, length: Tensor, n: int) -> Tensor:
     """γ² without noise: of ``‖ΣS‖²`` the expectation exceeds ``‖E ΣS‖²`` by the units' own scatter."""
     return (whole - own) * (n / (n - 1)) / length.square()
 
 
-def _root(square: float) -> float:
+def root(square: float) -> float:
+    """γ from γ², which noise may have carried beyond 0 or 1."""
     return math.sqrt(min(max(square, 0.0), 1.0)) if not math.isnan(square) else math.nan
 
 

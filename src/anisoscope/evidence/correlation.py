@@ -49,9 +49,10 @@ def correlations(
     for name, table in (("pearson", values.cpu()), ("spearman", ranks)):
         whole = _matrix(table, torch.ones(1, n, dtype=torch.float64, device="cpu"))
         drawn = torch.cat([_matrix(table, weights) for weights in _resampled(n, resamples, seed)])
-        found[name] = _estimate(whole[:, 0, 1], drawn[:, 0, 1], n)
+        found[name] = _estimate(whole[:, 0, 1], drawn[:, 0, 1], n, "one side is constant over types")
         if held_n is not None:
-            found[f"{name}, norm held"] = _estimate(_partial(whole), _partial(drawn), n)
+            why = "with the norm held, nothing is left to vary on one side"
+            found[f"{name}, norm held"] = _estimate(_partial(whole), _partial(drawn), n, why)
     return {name: found[name] for name in names}
 
 
@@ -91,10 +92,10 @@ def _partial(r: Tensor) -> Tensor:
     return (r[:, 0, 1] - r[:, 0, 2] * r[:, 1, 2]) / rest
 
 
-def _estimate(value: Tensor, drawn_R: Tensor, n: int) -> Estimate:
+def _estimate(value: Tensor, drawn_R: Tensor, n: int, undefined: str) -> Estimate:
     number = float(value)
     if math.isnan(number) or math.isinf(number):
-        return Estimate(value=math.nan, n=n, note="one side is constant over types")
+        return Estimate(value=math.nan, n=n, note=undefined)
     drawn_R = drawn_R[torch.isfinite(drawn_R)]
     if drawn_R.numel() < 19:
         return Estimate(value=number, n=n)

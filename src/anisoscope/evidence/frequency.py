@@ -26,7 +26,8 @@ def frequency_bins(counts_V: Tensor, *, by: By, bins: int = BINS) -> Tensor:
     """The bin of each type, 0 the rarest; −1 for types that were never seen.
 
     Types in order of their count (then of their id) are cut where equal shares of all tokens, or of all types, lie
-    below. A type is never cut: one that is very frequent fills a bin, and may leave one empty.
+    below. A type is never cut: one that is very frequent fills a bin, and may leave one empty. Types of one count may
+    come to lie in two bins.
 
     >>> import torch
     >>> frequency_bins(torch.tensor([1, 1, 0, 2, 8]), by="tokens", bins=2).tolist()
@@ -53,28 +54,37 @@ def frequency_bins(counts_V: Tensor, *, by: By, bins: int = BINS) -> Tensor:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ByUnit:
-    """Sums of rows by unit and bin ``(n, F)``: what intervals over units are made of."""
+    """Sums of rows by unit and bin ``(n, F)``: what intervals over units are made of.
+
+    ``rest`` has the sums ``(n,)`` of rows in no bin: of types that have no count, or that nothing was asked of.
+    """
 
     sums: dict[str, Tensor]
+    rest: dict[str, Tensor]
     rows: Tensor  # (n, F), how many rows
+    left: int  # how many in no bin
 
     @classmethod
     def of(cls, columns: dict[str, Tensor], bins_N: Tensor, groups_N: Tensor, *, bins: int = BINS) -> ByUnit:
-        """Add up columns of numbers, wherever they lie; rows in bin −1 are left out. The sums are on the CPU."""
-        inside = bins_N >= 0
-        _, unit = torch.unique(groups_N[inside], return_inverse=True)
-        place = unit * bins + bins_N[inside]
-        size = (int(unit.max()) + 1 if unit.numel() else 0) * bins
-        sums = {}
+        """Add up columns of numbers, wherever they lie; bin −1 is the rest. The sums are on the CPU."""
+        _, unit = torch.unique(groups_N, return_inverse=True)
+        place = unit * (bins + 1) + torch.where(bins_N < 0, bins, bins_N)
+        size = (int(unit.max()) + 1 if unit.numel() else 0) * (bins + 1)
+        tables = {}
         for name, column in columns.items():
             zeros = torch.zeros(size, dtype=torch.float64, device=column.device)
-            sums[name] = zeros.index_add_(0, place, column[inside].double()).reshape(-1, bins).cpu()
-        return cls(sums, torch.bincount(place, minlength=size).reshape(-1, bins).cpu())
+            tables[name] = zeros.index_add_(0, place, column.double()).reshape(-1, bins + 1).cpu()
+        rows = torch.bincount(place, minlength=size).reshape(-1, bins + 1).cpu()
+        sums, rest = ({n: t[:, part] for n, t in tables.items()} for part in (slice(bins), bins))
+        return cls(sums, rest, rows[:, :bins], int(rows[:, bins].sum()))
 
     def and_also(self, other: ByUnit) -> ByUnit:
         """Units of both, which are different ones: two folds."""
-        sums = {name: torch.cat([table, other.sums[name]]) for name, table in self.sums.items()}
-        return ByUnit(sums, torch.cat([self.rows, other.rows]))
+        sums, rest = (
+            {name: torch.cat([table, theirs[name]]) for name, table in own.items()}
+            for own, theirs in ((self.sums, other.sums), (self.rest, other.rest))
+        )
+        return ByUnit(sums, rest, torch.cat([self.rows, other.rows]), self.left + other.left)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,21 +157,28 @@ def _trend(whole_F: Tensor, lost_nF: Tensor, rows_nF: Tensor) -> Trend:
     return Trend(Estimate(value=slope, low=bounds[0], high=bounds[1], n=n), p)
 
 
-def shares_by_bin(units: ByUnit, what: str) -> list[Estimate]:
-    """What each bin contributes to a sum over all rows; shares add up to 1."""
-    table = units.sums[what]
+def shares_by_bin(units: ByUnit, what: str, *, intervals: bool = True) -> list[Estimate]:
+    """What each bin contributes to a sum over all rows, and last what rows in no bin do; shares add up to 1.
+
+    Without ``intervals`` where the sum is not one of independent units.
+    """
+    table = torch.cat([units.sums[what], units.rest[what][:, None]], 1)
+    tokens = [*units.rows.sum(0).tolist(), units.left]
     total = float(table.sum())
     if not total > 0:
-        note = "there is nothing to share out"
-        return [Estimate(value=math.nan, n=int(units.rows[:, k].sum()), note=note) for k in range(table.shape[1])]
+        return [Estimate(value=math.nan, n=n, note="there is nothing to share out") for n in tokens]
     lost = table.sum(0) - table
     lost = lost / lost.sum(1, keepdim=True)
     found = []
-    for k in range(table.shape[1]):
-        bounds = interval(float(table[:, k].sum()) / total, jackknife_error(lost[:, k]), len(table))
+    for k, n in enumerate(tokens):
+        if n == 0:
+            empty = "every token is in a bin" if k == table.shape[1] - 1 else "no tokens in this bin"
+            found.append(Estimate(value=math.nan, n=0, note=empty))
+            continue
+        value = float(table[:, k].sum()) / total
+        bounds = interval(value, jackknife_error(lost[:, k]), len(table)) if intervals else None
         low, high = (None, None) if bounds is None else bounds
-        tokens = int(units.rows[:, k].sum())
-        found.append(Estimate(value=float(table[:, k].sum()) / total, low=low, high=high, n=tokens))
+        found.append(Estimate(value=value, low=low, high=high, n=n))
     return found
 
 
@@ -188,30 +205,64 @@ def _rms(x: Tensor) -> float:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Types:
-    """Contextual vectors by type, those with enough of them: mean, and spread about it."""
+    """Contextual vectors by type, those that come in enough sequences: mean, and spread about it.
+
+    Vectors of one sequence are alike, and rare types come in bursts. So the spread is that of pairs from different
+    sequences, ``½·mean ‖x − x′‖²``, and the noise of a mean is told by how sequences differ.
+    """
 
     ids: Tensor  # (k,)
     means: Tensor  # (k, D)
     spread: Tensor  # (k,), root mean square distance to the mean, unbiased in its square
-    number: Tensor  # (k,)
+    noise: Tensor  # (k,), variance of the mean, summed over directions; unbiased, so it may be below 0
     place: Tensor  # (N,), which of them a row belongs to; −1 for none
 
     def distance(self, centre_D: Tensor) -> Tensor:
         """Distance of each mean to a centre, without what the noise of a mean of few vectors adds to it."""
-        square = (self.means - centre_D).square().sum(1) - self.spread.square() / self.number
-        return square.clamp_min(0).sqrt()
+        return ((self.means - centre_D).square().sum(1) - self.noise).clamp_min(0).sqrt()
 
 
-def by_type(rows_ND: Tensor, tokens_N: Tensor, *, least: int = 4) -> Types:
-    """Mean and spread of every type that has at least ``least`` vectors."""
-    ids, place, number = torch.unique(tokens_N, return_inverse=True, return_counts=True)
-    enough = number >= max(2, least)
-    new = torch.where(enough, enough.long().cumsum(0) - 1, -1)
-    place = new[place]
-    ids, number = ids[enough], number[enough].double()
-    inside = place >= 0
-    rows, where = rows_ND[inside].double(), place[inside]
-    means = rows.new_zeros(len(ids), rows.shape[1]).index_add_(0, where, rows)
-    means = means / number[:, None]
-    squares = rows.new_zeros(len(ids)).index_add_(0, where, (rows - means[where]).square().sum(1))
-    return Types(ids, means, (squares / (number - 1)).sqrt(), number, place)
+def by_type(rows_ND: Tensor, tokens_N: Tensor, sequences_N: Tensor, *, least: int = 4) -> Types:
+    """Mean and spread of every type that comes in at least ``least`` sequences."""
+    _, where_N = torch.unique(sequences_N, return_inverse=True)
+    many = int(where_N.max()) + 1 if where_N.numel() else 1
+    ids, type_N = torch.unique(tokens_N, return_inverse=True)
+    burst, burst_N = torch.unique(type_N * many + where_N, return_inverse=True)  # a type in a sequence
+    enough = torch.bincount(burst // many, minlength=len(ids)) >= max(3, least)
+    place_N = torch.where(enough, enough.long().cumsum(0) - 1, -1)[type_N]
+    inside_N = place_N >= 0
+    rows, place, ids = rows_ND[inside_N].double(), place_N[inside_N], ids[enough]
+    _, first = torch.unique(burst_N[inside_N], return_inverse=True)
+    owner = torch.zeros_like(first).scatter_(0, first, place)[: int(first.max()) + 1 if first.numel() else 0]
+
+    number = torch.bincount(place, minlength=len(ids)).double()
+    means = _summed(rows, place, len(ids)) / number[:, None]
+    off = rows - means[place]
+    # Sums over pairs: N·Σ‖x‖² − ‖Σx‖² of the whole (whose Σ is 0 here), less the same of every burst.
+    size, sums = torch.bincount(first, minlength=len(owner)).double(), _summed(off, first, len(owner))
+    squares = off.square().sum(1)
+    of_bursts = size * _summed(squares, first, len(owner)) - sums.square().sum(1)
+    pairs = number.square() - _summed(size.square(), owner, len(ids))
+    apart = number * _summed(squares, place, len(ids)) - _summed(of_bursts, owner, len(ids))
+    noise = _summed(_variances(sums, size, owner, len(ids)), owner, len(ids)) / number.square()
+    return Types(ids, means, (apart / pairs).clamp_min(0).sqrt(), noise, place_N)
+
+
+def _variances(sums_bD: Tensor, size_b: Tensor, owner_b: Tensor, types: int) -> Tensor:
+    """Variance of the sum of each burst, without bias whatever the sizes.
+
+    With y and y′ the means of two other bursts of the type, ``(s − n·y)·(s − n·y′)`` has the expectation ``Var s``;
+    this is its mean over all such pairs.
+    """
+    means_bD = sums_bD / size_b[:, None]
+    others_b = torch.bincount(owner_b, minlength=types).double()[owner_b] - 1
+    rest_bD = _summed(means_bD, owner_b, types)[owner_b] - means_bD
+    squares_b = means_bD.square().sum(1)
+    rest_b = _summed(squares_b, owner_b, types)[owner_b] - squares_b
+    together = (others_b[:, None] * sums_bD - size_b[:, None] * rest_bD).square().sum(1)
+    single = others_b * sums_bD.square().sum(1) - 2 * size_b * (sums_bD * rest_bD).sum(1) + size_b.square() * rest_b
+    return (together - single) / (others_b * (others_b - 1))
+
+
+def _summed(values: Tensor, index: Tensor, size: int) -> Tensor:
+    return values.new_zeros(size, *values.shape[1:]).index_add_(0, index, values)

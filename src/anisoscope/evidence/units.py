@@ -80,12 +80,12 @@ class BilinearUnits:
     @property
     def total(self) -> Energies:
         """Energies of the summed gradient."""
-        grams = self._grams()
+        grams = self.grams()
         return Energies(*(gram.sum() for gram in (grams.inside, grams.outside, grams.axes)))
 
     def left_out(self) -> Energies:
         """Energies of the gradient without one sequence, for each."""
-        grams = self._grams()
+        grams = self.grams()
 
         def without_one(gram: Tensor) -> Tensor:
             return (gram.sum() - 2 * gram.sum(1) + gram.diagonal()).clamp_min(0)
@@ -94,7 +94,7 @@ class BilinearUnits:
 
     def mixed(self, other: Any, chosen_Rn: Tensor, scales: tuple[float, float]) -> tuple[Tensor, Tensor]:
         """Energies of sums of ``G_s`` taken from both sides, each side's energies times its scale."""
-        own, theirs, cross = self._grams(), other._grams(), _grams(self, other)
+        own, theirs, cross = self.grams(), other.grams(), _grams(self, other)
         a, b = (scale**0.5 for scale in scales)
 
         def energy(x: Tensor, y: Tensor, xy: Tensor) -> Tensor:
@@ -103,10 +103,24 @@ class BilinearUnits:
 
         return energy(own.inside, theirs.inside, cross.inside), energy(own.outside, theirs.outside, cross.outside)
 
-    def _grams(self) -> Energies:
+    def grams(self) -> Energies:
+        """Inner products of the sequences' gradients ``(n, n)``: inside, outside, and under the weights of the axes."""
         if not self._own:
             self._own.append(_grams(self, self))
         return self._own[0]
+
+    def lengths(self) -> tuple[Tensor, Tensor]:
+        """Lengths ``‖δ‖·‖x‖`` of single tokens, summed by unit: of what is inside and of what is outside."""
+        inside = self.basis.new_zeros(len(self.ids))
+        outside = inside.clone()
+        step = max(1, at_once(self.inputs) // self.inputs.shape[1])
+        for start in range(0, self.inputs.shape[0], step):
+            part = slice(start, start + step)
+            x_nTD, size_nT = self.inputs[part].double(), torch.linalg.vector_norm(self.deltas[part].double(), dim=2)
+            along_nTD = (x_nTD @ self.basis) @ self.basis.T
+            for total, side in ((inside, along_nTD), (outside, x_nTD - along_nTD)):
+                total.index_add_(0, self.place[part], (size_nT * torch.linalg.vector_norm(side, dim=2)).sum(1))
+        return inside, outside
 
 
 def _grams(a: BilinearUnits, b: BilinearUnits) -> Energies:

@@ -19,17 +19,18 @@ from torch import Tensor
 
 from anisoscope.errors import broken
 from anisoscope.geometry.cloud import Cloud
-from anisoscope.geometry.judged import Judged, Rows, as_directions, judged, overlap_error
+from anisoscope.geometry.judged import Judged, Rows, as_directions, judged, no_spread, overlap_error
 from anisoscope.geometry.neighbours import nearest_to
 from anisoscope.geometry.results import Estimate
-from anisoscope.geometry.second_form import SecondForms, coefficients, quadratics, second_forms
+from anisoscope.geometry.second_form import SecondForms, coefficients, directions_in_noise, quadratics, second_forms
 from anisoscope.geometry.subspace import Subspace
 
 _MOST_NEIGHBOURS = 512
 _NOISE_LIMIT = 0.5  # rms distance off the fitted surface over rms distance along it
-_COORDINATE_LIMIT = 0.1  # noise variance over tangent variance, per direction
+_OWN_LIMIT = 0.2  # variance along a tangent direction that is not the bend of the others
 _FOLD_LIMIT = 0.5  # curvature times radius above which a neighbourhood is no graph of a quadratic
-_LEVEL = 1e-9  # ratio of tangent variances below which rows do not spread in ``dim`` directions
+_EPS = torch.finfo(torch.float64).eps
+_ROUNDINGS = 64
 _LEAST_GROWTH = 0.1
 _PAST_BEST = 1.5
 _NO_DIRECTION = 1e-6
@@ -79,7 +80,8 @@ def curvature(
 
     Copies of rows are left out. Intervals are for the root mean square over the points asked for: they hold the scatter
     over points, with neighbourhoods that share rows, the bias of the radius, and the flattening by noise along the
-    tangent. A value is NaN where noise reaches across the neighbourhood, or the interval says nothing.
+    tangent. A value is NaN where noise reaches across the neighbourhood along a tangent direction, where a direction is
+    only the bend of the others, or where the interval says nothing.
 
     >>> from anisoscope.testing import sphere
     >>> found = curvature(sphere(2000, dim=2, width=5, radius=2.0), dim=2)
@@ -91,11 +93,10 @@ def curvature(
     counts = _ladder(neighbours, dim, rows)
     directions_Dr = None if along is None else as_directions(along, cloud.x)
     if cloud.problem or len(counts) < 2:
-        note = cloud.problem or f"{rows} distinct rows are too few to tell curvature from its bias"
-        return _untold(note, cloud.n, dim, counts[0], along is not None)
+        return _untold(cloud.problem or _no_ladder(neighbours, rows), cloud.n, dim, counts[0], along is not None)
     rungs = _rungs(cloud, counts, dim, directions_Dr)
-    if float(rungs[0].forms.flat.median()) < _LEVEL:
-        raise broken(f"rows must spread in dim = {dim} directions around a point", "fewer", "lower dim")
+    if not any(cloud.spreads(rung.forms.along) for rung in rungs):
+        raise no_spread(dim)
     told = [rung for rung in rungs[:-1] if rung.problem is None]
     best = min(told or rungs[-2:-1], key=lambda rung: rung.half_widths[0])
     if best.problem:
@@ -123,6 +124,12 @@ def _ladder(neighbours: int | None, dim: int, rows: int) -> list[int]:
             "a quadratic has 1 + d + d(d+1)/2 coefficients; pass None to let the data choose",
         )
     return [neighbours, min(2 * neighbours, rows - 1)] if neighbours < rows - 1 else [neighbours]
+
+
+def _no_ladder(neighbours: int | None, rows: int) -> str:
+    if neighbours is None:
+        return f"cannot tell: {rows} distinct rows are too few to tell curvature from its bias"
+    return f"cannot tell: {neighbours} neighbours are all of {rows} distinct rows, and more are needed to tell the bias"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -170,8 +177,9 @@ def _rung(forms: SecondForms, near_PK: Tensor, radius: float, cloud: Judged, dir
     independent = min(float(good_P.sum()), rows / count)
     quantile = float(stats.t.ppf(0.975, max(1.0, independent - 1)))
     errors = [quantile * overlap_error(score, near_PK[good_P], rows) for score in scores]
-    # Rows are rounded, and without this a perfect plane would be curved beyond doubt.
-    rounding = (torch.finfo(cloud.x.dtype).eps * cloud.size / radius**2) ** 2
+    # Rows are rounded, and so is every step of a fit; without this a perfect plane would be curved beyond doubt.
+    of_rows, of_fits = torch.finfo(cloud.x.dtype).eps * cloud.size / radius**2, _ROUNDINGS * _EPS / radius
+    rounding = of_rows**2 + of_fits**2
     # Noise along the tangent blurs u and flattens B by about 2c, and its square by 4c; the quotient keeps its value.
     for place, mean in enumerate(means[:3]):
         errors[place] += 4 * _blur(forms) * abs(mean) + rounding
@@ -179,20 +187,37 @@ def _rung(forms: SecondForms, near_PK: Tensor, radius: float, cloud: Judged, dir
 
 
 def _blur(forms: SecondForms) -> float:
-    """c: variance off the fit over variance along the tangent, both per direction."""
+    """c: variance off the fit, per direction, over the smallest variance along the tangent."""
+    return _noise(forms) / max(float(forms.along[:, -1].mean()), 1e-300)
+
+
+def _noise(forms: SecondForms) -> float:
     width, dim = forms.tangent.shape[1:]
-    return forms.residual / (width - dim) / max(forms.spread / dim, 1e-300)
+    return forms.residual / (width - dim)
 
 
 def _problem(forms: SecondForms, count: int) -> str | None:
+    width, dim = forms.tangent.shape[1:]
     points, solved = forms.solved.shape[0], int(forms.solved.sum())
     if points < _FEWEST_POINTS:
         return f"cannot tell: an interval needs {_FEWEST_POINTS} points, {points} were judged"
+    # Fewer neighbours leave too little of any direction beside a quadratic.
+    if dim > 1 and count >= 2 * coefficients(dim) and float(forms.own.median()) < _OWN_LIMIT:
+        return (
+            f"cannot tell: among {count} neighbours, one of {dim} tangent directions is the bend of the others; "
+            "lower dim"
+        )
     if solved < max(_FEWEST_POINTS, points / 2):
         return f"cannot tell: {count} neighbours do not fix a quadratic at {points - solved} of {points} points"
-    if forms.residual > _NOISE_LIMIT**2 * forms.spread or _blur(forms) > _COORDINATE_LIMIT:
+    noisy = directions_in_noise(forms.along, _noise(forms), width, count)
+    if forms.residual > _NOISE_LIMIT**2 * forms.spread or noisy == dim:
         ratio = math.sqrt(forms.residual / forms.spread)
         return f"cannot tell: rows lie off the surface by {ratio:.2g} of the radius of {count} neighbours"
+    if noisy:
+        return (
+            f"cannot tell: among {count} neighbours, rows hardly spread beyond their noise along {noisy} of {dim} "
+            "tangent directions; lower dim"
+        )
     return None
 
 
@@ -250,9 +275,17 @@ def _reported(rung: _Rung, cloud: Judged, dim: int) -> Curvature:
 
 
 def _root(mean: float, half: float, cloud: Judged, radius: float) -> Estimate:
-    """Square roots of a mean square and its interval; NaN where a range from 0 reaches the curvature of a fold."""
-    low, high = (math.sqrt(max(end, 0.0)) for end in (mean - half, mean + half))
-    value, note = math.sqrt(max(mean, 0.0)), None
+    """Square roots of a mean square and its interval; NaN where a range from 0 reaches the curvature of a fold.
+
+    A mean square below 0 is 0 less an error, so the interval is laid about 0: cut off, it would end too early. One that
+    no error explains says that the noise is not what was taken off.
+    """
+    if mean + half < 0:
+        note = "cannot tell: noise that was taken off exceeds all bending and its error; dim may be too high"
+        return Estimate(value=math.nan, n=cloud.n, note=note)
+    mean = max(mean, 0.0)
+    low, high = math.sqrt(max(mean - half, 0.0)), math.sqrt(mean + half)
+    value, note = math.sqrt(mean), None
     if low == 0 and high * radius > _FOLD_LIMIT:
         value, note = math.nan, f"cannot tell: anything from 0 to {high / cloud.unit:.2g} agrees with these rows"
     return Estimate(value=value / cloud.unit, low=low / cloud.unit, high=high / cloud.unit, n=cloud.n, note=note)

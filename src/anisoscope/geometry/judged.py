@@ -13,15 +13,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from anisoscope.errors import broken
+from anisoscope.errors import BrokenRuleError, broken
 from anisoscope.geometry.cloud import Cloud, as_cloud
 from anisoscope.geometry.duplicates import find_duplicates
+from anisoscope.geometry.neighbours import copies_problem
 from anisoscope.geometry.subspace import Subspace
 from anisoscope.stats.given import as_tensor
 
 #: Points judged at most: a seeded sample stands for the rest, and intervals cover what it misses.
 MOST_POINTS = 1024
-_NEAR_LIMIT = 0.2
+_LEVEL = 1e-9  # ratio of tangent variances below which rows do not spread in ``dim`` directions
 
 Rows = Tensor | np.ndarray | list[int] | range
 
@@ -45,6 +46,16 @@ class Judged:
         """Points judged."""
         return self.points.shape[0]
 
+    @property
+    def rounding(self) -> float:
+        """Variance along one direction below which rows are apart by rounding, in squares of the unit."""
+        return (torch.finfo(self.x.dtype).eps * self.size) ** 2 / self.x.shape[1]
+
+    def spreads(self, along_Pd: Tensor) -> bool:
+        """Whether rows spread in every tangent direction, by their variances in squares of the unit, largest first."""
+        least_P, most_P = along_Pd[:, -1], along_Pd[:, 0]
+        return float((least_P - _LEVEL * most_P).median()) > 0 and float(least_P.median()) > self.rounding
+
 
 def judged(x: Cloud, *, dim: int | None, points: Rows | None, generator: torch.Generator | None) -> Judged:
     """Check the cloud, leave out copies of rows, and draw at most ``MOST_POINTS`` of the points asked for."""
@@ -54,9 +65,7 @@ def judged(x: Cloud, *, dim: int | None, points: Rows | None, generator: torch.G
     total = x_ND.shape[0]
     rows_P = _asked(points, total).to(x_ND.device)
     found = find_duplicates(x_ND)
-    problem = None
-    if found.near > _NEAR_LIMIT * total:
-        problem = f"{found.near} of {total} rows are near copies of others: what is left depends on rounding"
+    problem = copies_problem(found.near, total)
     if found.exact + found.near:
         place_N = torch.full((total,), -1, dtype=torch.int64, device=x_ND.device)
         place_N[found.keep] = torch.arange(found.keep.shape[0], device=x_ND.device)
@@ -78,6 +87,11 @@ def require_dim(dim: int, width: int) -> None:
     """A manifold with a normal direction has a dimension below the width."""
     if not 1 <= dim < width:
         raise broken(f"dim must lie in 1…{width - 1} for rows of width {width}", dim, "use about two_nn(x)")
+
+
+def no_spread(dim: int) -> BrokenRuleError:
+    """The error where rows spread in fewer than ``dim`` directions: any further tangent would be made of rounding."""
+    return broken(f"rows must spread in dim = {dim} directions around a point", "fewer", "lower dim")
 
 
 def _asked(points: Rows | None, total: int) -> Tensor:

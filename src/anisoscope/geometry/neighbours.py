@@ -51,14 +51,18 @@ class Neighbours:
     def problem(self) -> str | None:
         """Why no dimension should be read off these neighbours, if so."""
         total = self.n + self.exact_duplicates + self.near_duplicates
-        if self.near_duplicates > _NEAR_LIMIT * total:
-            return (
-                f"{self.near_duplicates} of {total} rows are near copies of others (more than {_NEAR_LIMIT:.0%}): "
-                "what is left depends on rounding"
-            )
-        if self.n < 3:
-            return f"only {self.n} distinct rows are left after {total - self.n} duplicates"
+        few = f"only {self.n} distinct rows are left after {total - self.n} duplicates" if self.n < 3 else None
+        return copies_problem(self.near_duplicates, total) or few
+
+
+def copies_problem(near: int, total: int) -> str | None:
+    """Why nothing local should be read off rows of which ``near`` are near copies of others, if so."""
+    if near <= _NEAR_LIMIT * total:
         return None
+    return (
+        f"{near} of {total} rows are near copies of others (more than {_NEAR_LIMIT:.0%}): "
+        "what is left depends on rounding"
+    )
 
 
 def neighbours(x: Cloud, k: int = 2) -> Neighbours:

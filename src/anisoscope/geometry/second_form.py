@@ -14,6 +14,7 @@ off, estimated from each neighbour's residual and leverage (White's correction f
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -27,6 +28,9 @@ _PCA_STEPS_MORE = 1  # each tilt is a step as well
 _TILTS = 2
 _SINGULAR = 1e-7
 _LEAST_FREE = 1e-3
+_RIDGE = 1e-9
+_COORDINATE_LIMIT = 0.1  # noise variance over tangent variance, per direction
+_EDGE_LIMIT = 0.5  # the largest variance that noise alone has along some direction, over tangent variance
 _TINY = 1e-300
 
 
@@ -35,21 +39,26 @@ class SecondForms:
     """What a fit with K neighbours leaves at each point.
 
     ``table`` has the inner products of the coefficients ``B_ij`` (i ≤ j), less the variance of the fit; ``solved`` says
-    where the neighbours fixed them. ``flat`` is the smallest over the largest variance along the tangent. Over all
-    points: ``residual`` and ``spread`` are mean squared distances off the fit and along the tangent; ``noise`` and
-    ``misfit`` split the former into σ² alike for all neighbours and ``τ²ρ⁶`` for one at distance ρ; ``extent`` is the
-    mean ρ² by weight, which the bias of the fit grows with.
+    where the neighbours fixed them. ``along`` are the variances along the tangent, largest first; ``own`` is the least
+    share of variance that is not the bend of other directions, see ``own_share``. Over all points: ``residual`` is the
+    mean squared distance off the fit; ``noise`` and ``misfit`` split it into σ² alike for all neighbours and ``τ²ρ⁶``
+    for one at distance ρ; ``extent`` is the mean ρ² by weight, which the bias of the fit grows with.
     """
 
     table: Tensor
     tangent: Tensor
     solved: Tensor
-    flat: Tensor
+    along: Tensor
+    own: Tensor
     residual: float
-    spread: float
     noise: float
     misfit: float
     extent: float
+
+    @property
+    def spread(self) -> float:
+        """Mean squared distance along the tangent."""
+        return float(self.along.sum(1).mean())
 
 
 def coefficients(dim: int) -> int:
@@ -74,11 +83,12 @@ def second_forms(
     are in multiples of ``unit``, ``distances`` as well.
     """
     weight_PK = _weights(distances_PK, before, 2 * coefficients(dim))
-    tables, tangents, solved, flat, squares, spreads = [], [], [], [], [], []
+    tables, tangents, solved, alongs, owns, squares = [], [], [], [], [], []
     for part in blocks(x_ND, rows_P.shape[0], indices_PK.shape[1]):
         y_PKD = (x_ND[indices_PK[part]].double() - x_ND[rows_P[part]].double()[:, None]).div_(unit)
         reach_P = distances_PK[part, -1]
         tangent_PDd, along_Pd = local_pca(y_PKD, dim, None if before is None else before.tangent[part])
+        owns.append(own_share(y_PKD @ tangent_PDd, along_Pd))
         for _ in range(_TILTS):
             tilted = _solver(y_PKD @ tangent_PDd, weight_PK[part], reach_P)
             tangent_PDd = torch.linalg.qr((tilted.rows[:, 1 : dim + 1] @ y_PKD).mT).Q
@@ -88,16 +98,16 @@ def second_forms(
         squares.append(square_PK)
         tangents.append(tangent_PDd)
         solved.append(solver.solved)
-        flat.append(along_Pd.amin(1) / along_Pd.amax(1).clamp_min(_TINY))
-        spreads.append(along_Pd.sum(1) / y_PKD.shape[1])
+        alongs.append(along_Pd / y_PKD.shape[1])
     good_P = torch.cat(solved)
     square_PK = torch.cat(squares)[good_P]
     noise, misfit = _noise_and_misfit(square_PK, distances_PK[good_P])
-    residual, spread = (float(part.mean()) if part.numel() else 0.0 for part in (square_PK, torch.cat(spreads)))
+    residual = float(square_PK.mean()) if square_PK.numel() else 0.0
     extent = float((weight_PK * distances_PK.square()).sum() / weight_PK.sum())
     return SecondForms(
-        torch.cat(tables), torch.cat(tangents), good_P, torch.cat(flat), residual, spread, noise, misfit, extent
-    )
+        torch.cat(tables), torch.cat(tangents), good_P, torch.cat(alongs), torch.cat(owns), residual, noise, misfit,
+        extent,
+    )  # fmt: skip
 
 
 def blocks(x_ND: Tensor, points: int, neighbours: int) -> Iterator[slice]:
@@ -111,6 +121,8 @@ def blocks(x_ND: Tensor, points: int, neighbours: int) -> Iterator[slice]:
 def local_pca(y_PKD: Tensor, dim: int, start_PDd: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """The ``dim`` leading directions ``(P, D, d)`` of each neighbourhood about its mean, and sums of squares on them.
 
+    Both are sorted, largest first.
+
     By orthogonal iteration, ``O(KDd)``: no matrix of K × K or D × D is decomposed; from directions known already one
     step does. Where it converges slowly, variances hardly tell directions apart, and which are found means little.
     """
@@ -122,7 +134,29 @@ def local_pca(y_PKD: Tensor, dim: int, start_PDd: Tensor | None = None) -> tuple
         basis_PDd = start_PDd
     for _ in range(_PCA_STEPS if start_PDd is None else _PCA_STEPS_MORE):
         basis_PDd = torch.linalg.qr(y_PKD.mT @ _centred(y_PKD @ basis_PDd)).Q
-    return basis_PDd, _centred(y_PKD @ basis_PDd).square().sum(1)
+    u_PKd = _centred(y_PKD @ basis_PDd)
+    # Iteration finds the span before the directions in it, and the smallest variance must not be a mixture.
+    squares_Pd, turn_Pdd = torch.linalg.eigh(u_PKd.mT @ u_PKd)
+    return basis_PDd @ turn_Pdd.flip(2), squares_Pd.flip(1).clamp_min(0)
+
+
+def own_share(u_PKd: Tensor, squares_Pd: Tensor) -> Tensor:
+    """The least share of its variance that a direction keeps when a quadratic in all of them is taken off.
+
+    Coordinates of a surface are free of each other: the least is near 1 for many neighbours, and by chance above 0.3
+    for twice the coefficients. Where a curve is asked for as a surface, the second coordinate is the bend of the first,
+    a quadratic in it, and keeps nearly 0.
+    """
+    count, dim = u_PKd.shape[1:]
+    u_PKd = _centred(u_PKd) * squares_Pd.clamp_min(_TINY).rsqrt()[:, None]
+    column_PKm = _centred(quadratics(u_PKd))
+    column_PKm = column_PKm / torch.linalg.vector_norm(column_PKm, dim=1, keepdim=True).clamp_min(_TINY)
+    both_Pmd = column_PKm.mT @ u_PKd
+    terms = both_Pmd.shape[1]
+    ridge_mm = _RIDGE * torch.eye(terms, dtype=u_PKd.dtype, device=u_PKd.device)
+    factor_Pmm = torch.linalg.cholesky(column_PKm.mT @ column_PKm + ridge_mm)
+    bent_Pdd = both_Pmd.mT @ torch.cholesky_solve(both_Pmd, factor_Pmm)
+    return (1 - torch.linalg.eigvalsh(bent_Pdd)[:, dim - 1]) * (count - 1) / max(count - 1 - terms, 1)
 
 
 def _centred(u_PKd: Tensor) -> Tensor:
@@ -151,6 +185,22 @@ def _solver(u_PKd: Tensor, weight_PK: Tensor, reach_P: Tensor) -> _Solver:
     factor_Pqq = torch.where(solved_P[:, None, None], factor_Pqq, eye_qq)
     rows_PqK = size_Pq1 * torch.cholesky_solve(size_Pq1 * weighted_PqK, factor_Pqq)
     return _Solver(design_PKq, rows_PqK, solved_P)
+
+
+def directions_in_noise(along_Pd: Tensor, noise: float, width: int, count: int) -> int:
+    """Tangent directions along which ``count`` rows hardly spread beyond noise of that variance per direction.
+
+    Of noise σ² in D directions, seen by K rows, local PCA finds a direction of variance ``σ²(1 + √(D/K))²``.
+    """
+    edge = (1 + math.sqrt(width / count)) ** 2
+    return int((along_Pd.mean(0) < noise * max(1 / _COORDINATE_LIMIT, edge / _EDGE_LIMIT)).sum())
+
+
+def scatter(y_PKD: Tensor, tangent_PDd: Tensor, weight_PK: Tensor, reach_P: Tensor) -> tuple[Tensor, Tensor]:
+    """Sum of squares that a quadratic over the tangent leaves of each neighbourhood, and whether one was fixed."""
+    solver = _solver(y_PKD @ tangent_PDd, weight_PK, reach_P)
+    residual_PKD = torch.baddbmm(y_PKD, solver.design, solver.rows @ y_PKD, alpha=-1)
+    return (weight_PK * residual_PKD.square().sum(2)).sum(1), solver.solved
 
 
 def quadratics(u: Tensor) -> Tensor:

@@ -14,11 +14,11 @@ from scipy import stats
 from torch import Tensor
 
 from anisoscope.errors import broken
-from anisoscope.geometry.cloud import Cloud
-from anisoscope.geometry.judged import Rows, as_directions, judged, overlap_error
+from anisoscope.geometry.cloud import Cloud, as_cloud
+from anisoscope.geometry.judged import Rows, as_directions, judged, no_spread, overlap_error
 from anisoscope.geometry.neighbours import nearest_to
 from anisoscope.geometry.results import Estimate
-from anisoscope.geometry.second_form import blocks, local_pca
+from anisoscope.geometry.second_form import blocks, directions_in_noise, local_pca
 from anisoscope.geometry.subspace import Subspace
 
 _FEWEST_NEIGHBOURS = 32
@@ -57,8 +57,10 @@ def tangent_overlap(
     The null turns the proxy at random (Haar), the tangents held fixed: the share then has the mean ``r/D`` and a
     variance known exactly from the mean tangent projector; its law is taken as the Beta law of these two moments,
     which is exact where all points share one tangent line. This null knows nothing of the cloud: a proxy fitted on the
-    same rows beats it whenever tangents lean towards the cloud's wide directions. The share of the *normal* part of the
-    neighbourhoods, ``.normal``, is the control for that: a proxy of tangents, not of width, holds far less of it.
+    same rows beats it whenever tangents lean towards the cloud's wide directions, and local PCA looks for those. So
+    does a Gaussian, which has no tangents: compare with the share in ``gaussian_like(x)``. ``.normal`` is the share of
+    the *normal* part of the neighbourhoods, which is lower in a Gaussian too. ``note`` says where rows spread hardly
+    further along some tangent directions than off them.
 
     >>> from anisoscope import fit_subspace
     >>> from anisoscope.testing import plane
@@ -80,18 +82,25 @@ def tangent_overlap(
     if cloud.problem:
         return TangentOverlap(value=math.nan, n=cloud.n, note=cloud.problem, floor=rank / width, dim=dim)
     near_PK = nearest_to(cloud.x, cloud.points, neighbours)[1]
-    shares, inside, outside = [], [], []
+    shares, inside, outside, alongs = [], [], [], []
     projector_DD = torch.zeros(width, width, dtype=torch.float64, device=cloud.x.device)
     for part in blocks(cloud.x, cloud.n, neighbours):
         y_PKD = cloud.x[near_PK[part]].double()
         y_PKD -= y_PKD.mean(1, keepdim=True)
-        tangent_PDd, _ = local_pca(y_PKD, dim)
+        tangent_PDd, along_Pd = local_pca(y_PKD, dim)
+        alongs.append(along_Pd / (neighbours * cloud.unit**2))
         normal_PKD = y_PKD - (y_PKD @ tangent_PDd) @ tangent_PDd.mT
         shares.append((tangent_PDd.mT @ basis_Dr).square().sum((1, 2)) / dim)
         inside.append((normal_PKD @ basis_Dr).square().sum((1, 2)))
         outside.append(normal_PKD.square().sum((1, 2)))
         flat_DE = tangent_PDd.transpose(0, 1).reshape(width, -1)
         projector_DD += flat_DE @ flat_DE.T
+    along_Pd, outside_P = torch.cat(alongs), torch.cat(outside)
+    if not cloud.spreads(along_Pd):
+        raise no_spread(dim)
+    off = float(outside_P.mean()) / (neighbours * cloud.unit**2)
+    noisy = directions_in_noise(along_Pd, off / (width - dim), width, neighbours)
+    note = f"rows hardly spread further along {noisy} of {dim} tangent directions than off them; these may be noise"
     one_P = torch.ones(cloud.n, dtype=torch.float64, device=near_PK.device)
     share = _mean_share(torch.cat(shares), one_P, near_PK, rows)
     law = _haar_law(projector_DD / (dim * cloud.n), rank)
@@ -100,8 +109,17 @@ def tangent_overlap(
         p=None if law is None else float(min(1.0, 2 * min(law.cdf(share.value), law.sf(share.value)))),
         null_low=None if law is None else float(law.ppf(0.025)),
         null_high=None if law is None else float(law.ppf(0.975)),
-        normal=_mean_share(torch.cat(inside), torch.cat(outside), near_PK, rows), dim=dim, neighbours=neighbours,
+        normal=_mean_share(torch.cat(inside), outside_P, near_PK, rows), dim=dim, neighbours=neighbours,
+        note=note if noisy else None,
     )  # fmt: skip
+
+
+def gaussian_like(x: Cloud, *, seed: int = 0) -> Tensor:
+    """As many rows, Gaussian, with the mean and the covariance of those given: random mixtures of them."""
+    x_ND = as_cloud(x)
+    n, mean = len(x_ND), x_ND.mean(0)
+    draw = torch.randn(n, n, generator=torch.Generator().manual_seed(seed), dtype=x_ND.dtype, device="cpu")
+    return mean + draw.to(x_ND.device) @ (x_ND - mean) / math.sqrt(n)
 
 
 def neighbours_for(dim: int, rows: int) -> int:

@@ -18,14 +18,16 @@ from anisoscope.errors import broken
 from anisoscope.geometry.cloud import Cloud
 from anisoscope.geometry.dimension import two_nn
 from anisoscope.geometry.duplicates import column_means
-from anisoscope.geometry.judged import Judged, Rows, judged, overlap_error, require_dim
+from anisoscope.geometry.judged import Judged, Rows, judged, no_spread, overlap_error, require_dim
 from anisoscope.geometry.neighbours import BLOCK_ROWS
 from anisoscope.geometry.results import Estimate
-from anisoscope.geometry.second_form import blocks, local_pca
+from anisoscope.geometry.second_form import blocks, coefficients, local_pca, scatter
 
 _MOST_IN_BALL = 128
 _POINTS_AT_ONCE = 128
 _FEWEST_POINTS = 3
+_SCATTER_LIMIT = 0.5  # share of what is off the tangent that bends with no quadratic
+_NOISE_LIMIT = 0.25  # variance off the tangent over variance along it that no graph of a quadratic reaches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +71,8 @@ def visible_curvature(
 
     Each ball has its own local PCA, of at most 128 of its rows, drawn by ``generator`` (None = seed 0); points with
     fewer than ``2(d+1)`` rows in the ball are left out. The value is the quotient of means over points; its interval
-    allows for balls that share rows.
+    allows for balls that share rows. Where more than half of it is scatter about a quadratic, not bending, the radius
+    is below the noise or past a fold, and ``note`` says so.
 
     >>> from anisoscope.testing import sphere
     >>> curve = visible_curvature(sphere(4000, dim=2, width=3), [0.3, 0.6], dim=2)
@@ -108,8 +111,8 @@ def _seen(cloud: Judged, radii: list[float], dim: int, generator: torch.Generato
             first_PK = torch.where(inside_PN, order_N, rows).topk(most, dim=1, largest=False)
             near_PK, member_PK = first_PK.indices, first_PK.values < rows
             for part in blocks(x_ND, own_P.shape[0], most):
-                ball = _ball(x_ND, own_P[part], near_PK[part], member_PK[part], dim)
-                kept.append((*ball, near_PK[part], member_PK[part], inside_PN[part].sum(1)))
+                balls = _balls(x_ND, own_P[part], near_PK[part], member_PK[part], dim, radius)
+                kept.append((*balls, near_PK[part], member_PK[part], inside_PN[part].sum(1)))
     return [_quotient(radius, cloud, dim, kept) for radius, kept in zip(radii, sums, strict=True)]
 
 
@@ -122,32 +125,62 @@ def _distances(x_ND: Tensor, own_P: Tensor, mean_D: Tensor) -> Tensor:
     return distances_PN
 
 
-def _ball(x_ND: Tensor, own_P: Tensor, near_PK: Tensor, member_PK: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """Variance off the tangent of each ball and along it, summed over directions."""
+def _balls(
+    x_ND: Tensor, own_P: Tensor, near_PK: Tensor, member_PK: Tensor, dim: int, radius: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Of each ball, the variance off the tangent and off a quadratic over it (NaN if none is fixed), and along it.
+
+    The first two are summed over directions, variances along the tangent are ``(P, d)``.
+    """
     count_P = member_PK.sum(1).clamp_min(1)
     y_PKD = (x_ND[near_PK].double() - x_ND[own_P].double()[:, None]) * member_PK[..., None]
     y_PKD -= y_PKD.sum(1, keepdim=True) / count_P[:, None, None]
     y_PKD *= member_PK[..., None]
-    _, along_Pd = local_pca(y_PKD, dim)
+    tangent_PDd, along_Pd = local_pca(y_PKD, dim)
     whole_P = y_PKD.square().sum((1, 2))
     off_P = (whole_P - along_Pd.sum(1)).clamp_min(0) / (count_P - 1 - dim).clamp_min(1)
-    return off_P, along_Pd.sum(1) / (count_P - 1).clamp_min(1)
+    return off_P, _off_quadratic(y_PKD, tangent_PDd, member_PK, radius), along_Pd / (count_P - 1).clamp_min(1)[:, None]
+
+
+def _off_quadratic(y_PKD: Tensor, tangent_PDd: Tensor, member_PK: Tensor, radius: float) -> Tensor:
+    count_P, terms = member_PK.sum(1), coefficients(tangent_PDd.shape[2])
+    nothing_P = torch.full(count_P.shape, math.nan, dtype=y_PKD.dtype, device=y_PKD.device)
+    if 2 * terms > member_PK.shape[1]:
+        return nothing_P
+    squares_P, solved_P = scatter(y_PKD, tangent_PDd, member_PK.to(y_PKD.dtype), torch.full_like(nothing_P, radius))
+    return torch.where(solved_P & (count_P >= 2 * terms), squares_P / (count_P - terms).clamp_min(1), nothing_P)
 
 
 def _quotient(radius: float, cloud: Judged, dim: int, kept: list[tuple[Tensor, ...]]) -> VisiblePoint:
-    off_P, along_P, near_PK, member_PK, inside_P = (torch.cat(parts) for parts in zip(*kept, strict=True))
+    off_P, bare_P, along_Pd, near_PK, member_PK, inside_P = (torch.cat(parts) for parts in zip(*kept, strict=True))
     enough_P = inside_P >= 2 * (dim + 1)
     points, neighbours = int(enough_P.sum()), float(inside_P.double().mean())
-    if points < _FEWEST_POINTS or not float(along_P[enough_P].sum()) > 0:
+    if points < _FEWEST_POINTS or not float(along_Pd[enough_P].sum()) > 0:
         note = f"cannot tell: only {points} of {cloud.n} points have {2 * (dim + 1)} rows within {radius:.3g}"
         return VisiblePoint(value=math.nan, n=points, note=note, radius=radius, neighbours=neighbours)
-    off_P, along_P, member_PK, near_PK = (part[enough_P] for part in (off_P, along_P, member_PK, near_PK))
+    if not cloud.spreads(along_Pd[enough_P] / cloud.unit**2):
+        raise no_spread(dim)
+    off_P, bare_P, member_PK, near_PK = (part[enough_P] for part in (off_P, bare_P, member_PK, near_PK))
+    along_P = along_Pd[enough_P].sum(1)
     value = float(off_P.mean() / along_P.mean())
     error = overlap_error((off_P - value * along_P) / along_P.mean(), near_PK, cloud.x.shape[0], member_PK)
     independent = min(float(points), cloud.x.shape[0] / max(neighbours, 1.0))
     half = error * float(stats.t.ppf(0.975, max(1.0, independent - 1)))
-    note = None if points == cloud.n else f"{cloud.n - points} of {cloud.n} points have too few rows within the radius"
+    few = None if points == cloud.n else f"{cloud.n - points} of {cloud.n} points have too few rows within the radius"
+    note = "; ".join(filter(None, (few, _scattered(off_P, bare_P, value)))) or None
     return VisiblePoint(
         value=value, low=max(value - half, 0.0), high=value + half, n=points, note=note, radius=radius,
         neighbours=neighbours,
     )  # fmt: skip
+
+
+def _scattered(off_P: Tensor, bare_P: Tensor, value: float) -> str | None:
+    """Say so where what is off the tangent is scatter; by its size alone where balls are too small for a quadratic."""
+    fixed_P = torch.isfinite(bare_P)
+    if int(fixed_P.sum()) >= _FEWEST_POINTS:
+        share = min(float(bare_P[fixed_P].mean() / off_P[fixed_P].mean().clamp_min(1e-300)), 1.0)
+        if share > _SCATTER_LIMIT:
+            return f"{share:.0%} of it is scatter, not bending: the radius is below the noise or past a fold"
+    elif value > _NOISE_LIMIT:
+        return "more than a bend can reach: the radius is below the noise or past a fold"
+    return None

@@ -37,7 +37,7 @@ from anisoscope.observe.statistics import Name, Observed
 from anisoscope.observe.trajectories import Trajectories
 from anisoscope.stats.reservoir import Reservoir, Sample
 
-LEAST = 4  # contextual vectors of a type before it has a mean and a spread
+LEAST = 4  # sequences that a type must come in before it has a mean and a spread
 RESAMPLES = 199
 SHOWN = 64  # types of a table whose places have rows, for a scatter
 BYS: tuple[By, ...] = ("tokens", "types")
@@ -65,17 +65,23 @@ def _judged(place: Place, request: Request) -> bool:
 def trajectory_rows(
     trajectories: Trajectories, counts_V: Tensor, request: Request, *, step: int, tokens: int | None = None
 ) -> list[Row]:
-    """Correlations of log count with how far embeddings have wandered so far."""
+    """Correlations of log count with how far embeddings, and contextual vectors by type, have wandered so far."""
+    when = {"step": step, "tokens": tokens}
+    found = [
+        (when | {"layer": 0, "view": "embedding", "points": name}, trajectory.wandered())
+        for name, trajectory in trajectories.tables.items()
+    ]
+    contextual = {"view": "representation", "points": "activations", "cloud": "no-first"}
+    for layer, types in trajectories.contexts.items():
+        found.append((when | contextual | {"layer": layer}, types.wandered()))
     rows: list[Row] = []
-    for name, trajectory in trajectories.tables.items():
-        variance, ids = trajectory.variance, trajectory.ids
-        known = ids[ids < len(counts_V)]
-        seen = torch.zeros_like(ids, dtype=torch.bool)
-        seen[ids < len(counts_V)] = counts_V[known] > 0
-        if variance is not None and bool(seen.any()):
-            common = {"step": step, "tokens": tokens, "layer": 0, "view": "embedding", "points": name}
-            x, norm = counts_V[ids[seen]].double().log(), trajectory.mean.norm(dim=1)[seen]
-            rows += _correlation_rows(common, x, {"trajectory": variance[seen]}, norm, request)
+    for common, wandered in found:
+        if wandered is not None:
+            ids, counts_V = wandered.ids, counts_V.to(wandered.ids.device)
+            seen = ids < len(counts_V)
+            seen[seen.clone()] = counts_V[ids[seen]] > 0
+            x, y = counts_V[ids[seen]].double().log(), wandered.variance[seen]
+            rows += _correlation_rows(common, x, {"trajectory": y}, wandered.norm[seen], request)
     return rows
 
 
@@ -163,7 +169,8 @@ def _gradient_rows(
             rows += _bin_rows(common, label, "bin_enrichment", enriched, null="haar")
             rows.append(_trend_row(common, label, "bin_enrichment", trend))
             rows += _bin_rows(common, label, "bin_energy", shares_by_bin(units, "energy"))
-            rows += _bin_rows(common, label, "bin_isotropy_loss", shares_by_bin(units, "loss"))
+            # Every loss holds the second moment of all rows, so losses are not independent and have no interval.
+            rows += _bin_rows(common, label, "bin_isotropy_loss", shares_by_bin(units, "loss", intervals=False))
     return rows
 
 
@@ -190,13 +197,15 @@ class _Context:
 
     values: Tensor
     tokens: Tensor
+    sequences: Tensor
     fold: Tensor
 
     @classmethod
     def of(cls, observed: Observed, layer: int) -> _Context:
         parts = [observed.cloud("representation", layer, "activations", fold).sample("no-first") for fold in (0, 1)]
         fold = torch.cat([torch.full_like(part.tokens, k) for k, part in enumerate(parts)])
-        return cls(torch.cat([p.values.double() for p in parts]), torch.cat([p.tokens for p in parts]), fold)
+        values, tokens = torch.cat([p.values.double() for p in parts]), torch.cat([p.tokens for p in parts])
+        return cls(values, tokens, torch.cat([p.sequences for p in parts]), fold)
 
 
 def _context_rows(
@@ -209,11 +218,12 @@ def _context_rows(
 ) -> list[Row]:
     """Type means against frequency, spread about them, and how much of that spread leaves the proxy."""
     context = _Context.of(observed, place.layer)
-    types = by_type(context.values, context.tokens, least=LEAST)
+    types = by_type(context.values, context.tokens, context.sequences, least=LEAST)
     common = stamp(observed) | {"layer": place.layer, "view": "representation", "points": "activations"}
     common |= {"cloud": "no-first"}
     if not len(types.ids):
-        return [row(**common, measure="frequency_correlation", value=math.nan, note=f"no type has {LEAST} vectors")]
+        note = f"no type comes in {LEAST} sequences"
+        return [row(**common, measure="frequency_correlation", value=math.nan, note=note)]
     known = counts_V[types.ids] > 0
     measured = {
         "distance, plain": types.distance(types.means.mean(0)),
@@ -260,9 +270,10 @@ def _halved(found: Estimate) -> Estimate:
 
 
 def _bin_rows(common: Row, label: str, measure: str, found: list[Estimate], null: str | None = None) -> list[Row]:
+    names = [f"{label} {k + 1}/{BINS}" for k in range(BINS)] + [f"{label} uncounted"]  # the last only of shares
     return [
-        estimate_row(common | {"cloud": f"{label} {k + 1}/{BINS}"}, estimate, measure=measure, null=null)
-        for k, estimate in enumerate(found)
+        estimate_row(common | {"cloud": name}, estimate, measure=measure, null=null)
+        for name, estimate in zip(names, found, strict=False)
     ]
 
 

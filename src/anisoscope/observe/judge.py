@@ -31,7 +31,7 @@ from anisoscope.observe.rows import (
     undetermined_row,
 )
 from anisoscope.observe.statistics import Between, Observed, Statistics, merged, require_finite
-from anisoscope.observe.trajectories import Trajectories
+from anisoscope.observe.trajectories import Trajectories, TypeMeans
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,27 +87,27 @@ class Judge:
         self._first: Proxies = {}
         self._previous: Proxies = {}
         self._held: dict[str, Observed] = {}
-        self._trajectories = Trajectories()
+        self.trajectories = Trajectories()
 
     def dismiss(self) -> None:
         """Let go of everything; a judgement under way in another thread goes on with what it has in hand."""
         self._initial, self._early, self._held = {}, {}, {}
         self._anchored, self._first, self._previous = {}, {}, {}
-        self._trajectories = Trajectories()
+        self.trajectories = Trajectories()
 
     def memory(self, step: int, between: Between) -> Memory:
         """All that a restart needs, once everything that was handed over is judged."""
         occasions = {occasion: observed.statistics for occasion, observed in self._held.items()}
         steps = {occasion: observed.step for occasion, observed in self._held.items()}
         frozen = bool(self._anchored)
-        occasions |= {"early": self._early, "trajectory": self._trajectories.state()}
+        occasions |= {"early": self._early, "trajectory": self.trajectories.state()}
         return Memory(step, self._tokens, between, frozen, steps, occasions)
 
     def remember(self, memory: Memory) -> None:
         """Take up where ``memory`` left off."""
         self._tokens = memory.tokens
         self._early = memory.occasions.get("early", {})
-        self._trajectories.restore(memory.occasions.get("trajectory", {}))
+        self.trajectories.restore(memory.occasions.get("trajectory", {}))
         self._held = {
             occasion: Observed(step, memory.occasions.get(occasion, {})) for occasion, step in memory.steps.items()
         }
@@ -152,11 +152,13 @@ class Judge:
     def _frequency_rows(self, observed: Observed, proxies: Proxies) -> list[Row]:
         if observed.frequency is None:
             return []
-        self._trajectories.add(observed.tables)
+        layers = observed.layers("representation", "activations")
+        means = self._each(lambda layer: TypeMeans.of(observed, layer), layers)
+        self.trajectories.add(observed.tables, dict(zip(layers, means, strict=True)))
         when = {"step": observed.step, "tokens": observed.tokens}
         rows = frequency_rows(observed, proxies, self._request, self._each)
         rows += local_rows(observed, proxies, self._request, self._each)
-        return rows + trajectory_rows(self._trajectories, observed.frequency, self._request, **when)
+        return rows + trajectory_rows(self.trajectories, observed.frequency, self._request, **when)
 
     def _hold(self, observed: Observed) -> None:
         """Hold on to what proxies were fitted on; of step 0 to all, for its energies are compared with."""

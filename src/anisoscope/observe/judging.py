@@ -236,6 +236,11 @@ class _Stacked:
     unit: Tensor
 
 
+def held_units(observed: Observed, layer: int, held: int, subspace: Subspace) -> BilinearUnits:
+    """The gradient of a linear map by sequence, of those kept of a fold, for a proxy of the other fold."""
+    return _units(_stacked(observed, layer, held, None), subspace)
+
+
 def _units(stacked: _Stacked, subspace: Subspace) -> BilinearUnits:
     return BilinearUnits(stacked.ids, stacked.inputs, stacked.deltas, subspace.basis, stacked.unit)
 

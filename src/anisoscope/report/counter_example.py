@@ -58,7 +58,7 @@ def counter_example_blocks(lab: Laboratory) -> list[Block]:
         ),
         Figure(
             "counter-ratio",
-            "The ratio leaves the published bound, never the corrected one",
+            "Below γ = 2/3 the ratio is above the published bound; it is never above the corrected one",
             "Normal/tangent gradient of the same example against the radius. β = 1 on this manifold. At balance "
             "there is no ratio to draw: the tangent gradient is exactly 0.",
             "Normal over tangent gradient against the radius with both bounds, by the imbalance of the sides.",

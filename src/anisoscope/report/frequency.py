@@ -49,8 +49,9 @@ FORKS = (
 BINS_RULE = (
     "Types are ordered by count, cut into fifths. Enrichment: odds ratio of gradient energy inside the rolling "
     "proxy over random directions, whose share is K/D in every bin. Share of lost isotropy: what a bin adds to that "
-    "part of the gradient's second moment that is not isotropic; shares add up to 1, and may be negative. Spread: root "
-    "mean square distance of a type's contextual vectors to their mean, over that of the cloud. Visible curvature: "
+    "part of the gradient's second moment that is not isotropic; it may be negative. Shares are of all tokens, also of "
+    "those in no bin: an encoder's mask, and for targets the positions that nothing was asked of. Spread: root mean "
+    "square distance of a type's contextual vectors to their mean, over that of the cloud. Visible curvature: "
     "variance about the type's mean outside the proxy over that inside; with local tangents: off and along the local "
     "tangent, around tokens of the bin, at the radius at which its types are seen. Both leave out first positions."
 )
@@ -152,7 +153,7 @@ def _binned(context: Context) -> Figure | None:
         f"{BINS_RULE} {errors(context, rows='sequences (types for spread, curvature and the update)')}",
         f"{', '.join(measures).capitalize()} by fifth of frequency.",
         course_axis(context),
-        Axis("value", log=True, by={"key": "measure"}),
+        Axis("value", by={"key": "measure"}),
         series,
         colour="bin",
         panel="model",
@@ -213,8 +214,8 @@ def _pinning(context: Context) -> Figure | None:
         "frequency-correlations",
         "How geometry goes with log count" + (", layer by layer" if context.of_profiles else ", over training"),
         "Correlation over types of log count with the chosen property. The variance of the trajectory is over all "
-        "observations so far, all alike: pinned types have little. Contextual vectors are averaged by type "
-        "(types with at least 4 vectors), and what the noise of such means adds to a distance is taken off. "
+        "observations so far, all alike: pinned types have little. Contextual vectors are averaged by type (types in at "
+        "least 4 sequences), and what the noise of such means adds to a distance or a trajectory is taken off. "
         + errors(context, ratio=False, rows="resampled types"),
         "Correlations with log count.",
         course_axis(context),

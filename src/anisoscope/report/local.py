@@ -8,19 +8,28 @@ from anisoscope.report.summary import defined, errors, summarise
 from anisoscope.report.tree import Axis, Block, Control, Figure, Reference, Section, Series, Text, values_of
 from anisoscope.report.words import counted, interval, listed, number
 
-INSIDE = {None: "local tangents", "normal part": "normal part of neighbourhoods"}
-PREMISE = {None: "tangent gradients", "random signs": "random signs (97.5 %)"}
-CLEAR = "tangent gradients do not cancel"
+INSIDE = {
+    None: "local tangents",
+    "gaussian": "the same in a Gaussian cloud",
+    "normal part": "normal part of neighbourhoods",
+}
+PREMISE = {
+    "tangent over normal": "tangent over normal, γᵀ/γᴺ",
+    None: "tangent parts, γᵀ",
+    "normal part": "normal parts, γᴺ",
+    "random signs": "tangent parts, γᵀ",
+}
 OVERLAP_CAPTION = (
     "Tangents are estimated by local PCA around some tokens of one fold; shown is the share of them inside the "
-    "proxy that was fitted on the other fold. Random proxies (dashed) hold K/D. The normal part of the same "
-    "neighbourhoods, what they have off their tangents, is the control that knows the cloud: a proxy that merely "
-    "follows variance holds that as well. First positions are left out. "
+    "proxy that was fitted on the other fold. Random proxies (dashed) hold K/D. Local PCA finds wide directions, and "
+    "so does the proxy, so the control that counts is a Gaussian cloud of the same covariance: it has no tangents, and "
+    "whatever the proxy holds of its neighbourhoods is owed to variance. First positions are left out. "
 )
 PREMISE_CAPTION = (
-    "γ: norm of the sum of the tangent parts of all token gradients over the sum of their norms; 1 is no "
-    "cancellation. The theory bounds the ratio of normal to tangent gradient only where γ is away from 0 (see "
-    "docs/theory.md); with random signs γ would lie below the dashed line. "
+    "γ: norm of the sum over tokens of parts of a weight gradient, over the sum of their norms; 1 is no cancellation. "
+    "The gradient's ratio of normal to tangent is that of single tokens times γᴺ/γᵀ, so the theory's step from tokens "
+    "to the gradient holds where γᵀ/γᴺ is at least 1 (see docs/theory.md). With random signs of sequences γᵀ would lie "
+    "below the dashed line. From the sequences kept, error signals in 32 random directions. "
 )
 
 
@@ -33,7 +42,7 @@ def local_section(context: Context) -> Section | None:
         blocks += [Text(text, f"{subject.label}:", "plain") for text in _said(subject)]
     figures = (
         _figure(context, "tangent_overlap", INSIDE, "Is the proxy tangent?", "share inside the proxy", OVERLAP_CAPTION),
-        _figure(context, "non_cancellation", PREMISE, "The theory's premise", "non-cancellation γ", PREMISE_CAPTION),
+        _figure(context, "non_cancellation", PREMISE, "The theory's premise", "non-cancellation", PREMISE_CAPTION),
     )
     blocks += [figure for figure in figures if figure is not None]
     return Section("local", "Tangency, curvature and the premise", blocks)
@@ -48,29 +57,22 @@ def _last(subject: Subject, measure: str, variant: str | None) -> list[Row]:
 def _said(subject: Subject) -> list[str]:
     """At the last observation."""
     said = []
-    inside, normal = (summarise(_last(subject, "tangent_overlap", v)) for v in (None, "normal part"))
+    inside, plain = (summarise(_last(subject, "tangent_overlap", v)) for v in (None, "gaussian"))
     chance = summarise(_last(subject, "tangent_overlap", "random proxy"))
-    if inside is not None and normal is not None and chance is not None and inside.y is not None:
+    if inside is not None and plain is not None and chance is not None and inside.y is not None:
         text = (
             f"the proxy holds {interval(inside.y, inside.low, inside.high)} of the local tangents (median layer), "
-            f"random directions {number(chance.y)}, and {interval(normal.y, normal.low, normal.high)} of what "
-            "neighbourhoods have off their tangents. "
+            f"random directions {number(chance.y)}, and the proxy {interval(plain.y, plain.low, plain.high)} of the "
+            "same in a Gaussian cloud of equal covariance, which has no tangents. "
         )
-        apart = inside.low is not None and normal.high is not None and inside.low > normal.high
+        apart = inside.low is not None and plain.high is not None and inside.low > plain.high
         text += (
-            "So it is more tangent than the cloud's variance alone makes it."
+            "So it is more tangent than variance alone makes it."
             if apart
-            else "So it is no more tangent than the cloud's variance makes it: tangency itself is not shown."
+            else "So it is no more tangent than variance makes it: tangency itself is not shown."
         )
         said.append(text)
-    premise = _last(subject, "non_cancellation", None)
-    if premise:
-        fine = [str(row["layer"]) for row in premise if row["note"] == CLEAR]
-        rest = [str(row["layer"]) for row in premise if row["note"] != CLEAR]
-        holds = f"holds at layer {listed(fine)}" if fine else "is shown at no layer"
-        text = f"the theory's premise (tangent gradients do not cancel) {holds}"
-        text += f" and is not shown at layer {listed(rest)}." if fine and rest else "."
-        said.append(text)
+    said += _premise_said(_last(subject, "non_cancellation", "tangent over normal"))
     bent = _last(subject, "curvature", "rms") or subject.pick("curvature", variant="rms")
     told = [row for row in defined(bent) if row["low"] is not None]
     if bent and not told:
@@ -87,6 +89,17 @@ def _said(subject: Subject) -> list[str]:
             f"allow a number{more}."
         )
     return said
+
+
+def _premise_said(rows: list[Row]) -> list[str]:
+    """Where tangent parts cancel no more than normal ones."""
+    if not rows:
+        return []
+    by: dict[str, list[str]] = {"holds": [], "fails": [], "cannot be told": []}
+    for row in rows:
+        by[row["note"] if row["note"] in by else "cannot be told"].append(str(row["layer"]))
+    parts = [f"{words} at layer {listed(layers)}" for words, layers in by.items() if layers]
+    return [f"the theory's premise (tangent gradients cancel no more than normal ones) {'; '.join(parts)}."]
 
 
 def _figure(
@@ -109,9 +122,12 @@ def _figure(
         chance = summarise(_last(subject, measure, "random proxy"))
         if chance is not None and chance.y is not None:
             references.append(Reference(chance.y, "random proxy", {"model": subject.label}))
+    if measure == "non_cancellation":
+        references.append(Reference(1.0, "equal", {"what": PREMISE["tangent over normal"]}))
     if not series:
         return None
-    whats, layers = values_of(series, "what"), values_of(series, "layer")
+    found = values_of(series, "what")
+    whats, layers = [what for what in dict.fromkeys(variants.values()) if what in found], values_of(series, "layer")
     controls = [Control("what", "What", whats, whats[0])] if len(whats) > 1 else []
     return Figure(
         measure.replace("_", "-"),

@@ -22,7 +22,7 @@ def chord_blocks(lab: Laboratory) -> list[Block]:
     return [
         Figure(
             "chord",
-            "A chord is shorter than its arc by the square of the curvature",
+            "A chord falls short of its arc, a² − c² as the fourth power of the arc",
             "a² − c² for arcs a of three kinds of curves, whose curvature, torsion and growth of curvature vary "
             "between replicates; bands are 95 % intervals over replicates. Dashed: the fitted power law. Theory: "
             "κ²a⁴/12.",
@@ -110,8 +110,9 @@ def gradient_blocks(lab: Laboratory) -> list[Block]:
             "gradient-parts",
             "The same layer and loss, tokens off centre and all round",
             "Norm of the mean gradient of a linear layer under cross-entropy, its tangent and its normal part, "
-            "geometric mean over manifolds and replicates. Off centre: three of four tokens on one side. All round: "
-            "every token has its mirror image. Dashed: the fitted power law.",
+            "mean over replicates, geometric mean over manifolds. Off centre: three of four tokens on one side. All "
+            "round: every token has its mirror image. Dashed: the fitted power law. Saddles of even dimension are left "
+            "out: their mean curvature is 0, and their normal parts cancel as well.",
             "Tangent and normal gradients against the radius, in two panels, on logarithmic axes.",
             Axis("radius t", log=True),
             Axis("norm, or ratio of norms", log=True),
@@ -136,18 +137,20 @@ def attenuation_blocks(lab: Laboratory) -> list[Block]:
         return []
     series = [
         Series("simulated", {"kind": "simulated"}, measured),
-        Series("theory: Σp t⁴ / (t₀² Σp t²)", THEORY, expected, null=True),
+        Series("theory: Σp t⁴ / Σp t², over that of the flattest law", THEORY, expected, null=True),
     ]
     return [
         Figure(
             "attenuation",
             "The steeper the law of frequency, the less curvature is seen",
             "Types have frequency p ∝ rank⁻ˢ and are seen at the radius t = t₀ (p_min/p)^falloff, so frequent types "
-            "are seen narrowly. Visible curvature (normal/tangent variance within types) of the whole mixture, over "
-            "that of the flattest law. Bands are 95 % intervals over replicates. Dashed: the theory's sum over types.",
+            "are seen narrowly; how fast the radius falls is an assumption. Visible curvature (normal/tangent variance "
+            "within types) of the whole mixture, over that of the flattest law, replicate by replicate, so that the "
+            "first point is 1 by definition. Bands are 95 % intervals over replicates. Dashed: the theory's sum over "
+            "types.",
             "Visible curvature of a mixture falls as the exponent of Zipf's law grows.",
             Axis("exponent s of the law of frequency", fixed=True),
-            Axis("share of the curvature that is seen"),
+            Axis("visible curvature over that of the flattest law"),
             series,
             colour="kind",
         )

@@ -19,7 +19,7 @@ from anisoscope.study.patches import Patch, all_patches, ball, tilted
 UNIT = 4  # tokens of a sequence
 FLIPS = 199
 SLACK = 1 + 1e-9  # rounding
-Sampling = Literal["mirrored", "all round", "off centre"]
+Sampling = Literal["mirrored", "uniform", "off centre"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,23 +66,27 @@ def random_cases(
     rng: np.random.Generator,
     told: Callable[[float], None] = lambda share: None,
 ) -> Iterator[Case]:
-    """Cases of every kind: manifold, dimension, radius, loss, size of the weights, and how tokens lie."""
+    """Cases of every kind: manifold, dimension, radius, loss, size of the weights, and how tokens lie.
+
+    Weights are drawn in units of the curvature: a case is the same in any unit of length.
+    """
     for i in range(draws):
         patches = all_patches(dims, curvature * rng.uniform(0.2, 1))
-        yield _case(patches[rng.integers(len(patches))], radius * 10 ** rng.uniform(-2, 0), rng)
+        yield _case(patches[rng.integers(len(patches))], radius * 10 ** rng.uniform(-2, 0), curvature, rng)
         told((i + 1) / draws)
 
 
-def _case(patch: Patch, t: float, rng: np.random.Generator) -> Case:
+def _case(patch: Patch, t: float, unit: float, rng: np.random.Generator) -> Case:
     units = int(rng.choice([16, 32, 64]))
-    samplings: tuple[Sampling, ...] = ("mirrored", "all round", "off centre", "off centre")
+    samplings: tuple[Sampling, ...] = ("mirrored", "uniform", "off centre", "off centre")
     sampling = samplings[rng.integers(4)]
     u_Nd = _sample(units * UNIT, patch.dim, t, sampling, rng)
     n_NM = patch.height(u_Nd)
     x_ND = np.concatenate([u_Nd, n_NM], 1)
     loss: Loss = "squared" if rng.random() < 0.5 else "cross-entropy"
     outputs = int(rng.integers(2, 7))
-    deltas = LinearLayer.drawn(x_ND.shape[1], outputs, loss, rng, scale=10 ** rng.uniform(-1, 1)).deltas(x_ND)
+    layer = LinearLayer.drawn(x_ND.shape[1], outputs, loss, rng, scale=unit * 10 ** rng.uniform(-1, 1))
+    deltas = layer.deltas(x_ND)
     tangent, normal = outer(deltas, u_Nd), outer(deltas, n_NM)
     groups = np.arange(len(u_Nd)) // UNIT
     whole = gradient_ratio(tangent, normal, groups, draws=FLIPS)

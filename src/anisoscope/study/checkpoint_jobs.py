@@ -26,6 +26,7 @@ from anisoscope.observe.memory import Memory
 from anisoscope.observe.rows import NOTE_IS_A_TOKEN, Row
 from anisoscope.observe.statistics import Between, Name, Statistics
 from anisoscope.observe.tables import TableReading
+from anisoscope.observe.trajectories import Trajectories
 from anisoscope.stats.reservoir import Reservoir
 from anisoscope.store.run import Run, open_run
 from anisoscope.study.examination import RESERVOIR, Examination, Reading, loaded, twin
@@ -86,7 +87,7 @@ def early_file(seed: int, label: str | None = None) -> str:
 
 
 def places(job: Job) -> str:
-    """Where the embeddings of some types are kept until all checkpoints are judged."""
+    """Where embeddings and contextual means of some types are kept until all checkpoints are judged."""
     return f"places-{job.writer}"
 
 
@@ -170,7 +171,7 @@ def _judged(job: Job, run: Run, reading: Reading, seen: Seen) -> int:
     if job.origin is None:  # the twin is a null, not a checkpoint: it has no rows
         return 0
     if seen.tables:
-        run.write_tensors(places(job), _places(seen.tables), step=str(job.step))
+        run.write_tensors(places(job), _places(seen.tables, judge.trajectories), step=str(job.step))
     _write(job, run, reading, found)
     return len(found.rows)
 
@@ -197,12 +198,14 @@ def _write(job: Job, run: Run, reading: Reading, found: Judgement) -> None:
     run.write(job.writer, rows)  # last: rows that are there say that the job is done
 
 
-def _places(tables: Mapping[str, TableReading]) -> dict[str, np.ndarray]:
-    found: dict[str, np.ndarray] = {}
-    for name, reading in tables.items():
-        chosen = {"ids": reading.ids[:_WANDERERS], "rows": reading.rows[:_WANDERERS]}
-        found |= {f"{name}.{part}": tensor.cpu().numpy() for part, tensor in chosen.items()}
-    return found
+def _places(tables: Mapping[str, TableReading], observed: Trajectories) -> dict[str, np.ndarray]:
+    """By name of a table, or number of a layer; after one observation the mean place is the place."""
+    chosen = {name: (reading.ids[:_WANDERERS], reading.rows[:_WANDERERS]) for name, reading in tables.items()}
+    chosen |= {str(layer): (types.ids, types.mean) for layer, types in observed.contexts.items()}
+    parts = {
+        f"{name}.{part}": t for name, pair in chosen.items() for part, t in zip(("ids", "rows"), pair, strict=True)
+    }
+    return {name: tensor.cpu().numpy() for name, tensor in parts.items()}
 
 
 def _packed(seen: Seen, step: int) -> bytes:

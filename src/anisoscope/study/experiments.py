@@ -95,7 +95,8 @@ def gradients(
 
     All round means that every token has its mirror image; then only the slope of the loss is left of the tangent part,
     and that is of the order t². The exponent of the ratio is the published one in both cases. Patches of mean curvature
-    0 are left out: their normal parts cancel as well.
+    0 are left out: their normal parts cancel as well. Weights go with the curvature, so that only κt counts: others
+    would drive the softmax into saturation wherever lengths are large numbers.
     """
     bent = [patch for patch in patches if patch.mean_curvature > 0]
     kinds = ("tangent", "normal", "ratio", "tangent all round", "normal all round", "ratio all round")
@@ -103,7 +104,7 @@ def gradients(
     for patch, r, k in _places(bent, replicates, len(radii_K), told):
         u_Nd = ball(points, patch.dim, radii_K[k], rng)
         width = patch.dim + patch.height(u_Nd[:1]).shape[1]
-        layer = LinearLayer.drawn(width, OUTPUTS, "cross-entropy", rng)
+        layer = LinearLayer.drawn(width, OUTPUTS, "cross-entropy", rng, scale=patch.curvature)
         tangent, normal = _parts(patch, layer, tilted(u_Nd, OFF_CENTRE, rng))
         found["tangent"][patch.label][r, k] = tangent
         found["normal"][patch.label][r, k] = normal

@@ -26,7 +26,11 @@ class LinearLayer:
 
     @classmethod
     def drawn(cls, width: int, outputs: int, loss: Loss, rng: np.random.Generator, scale: float = 1.0) -> LinearLayer:
-        """Random weights; a random target, which under cross-entropy is one class."""
+        """Random weights; a random target, which under cross-entropy is one class.
+
+        ``scale`` is a number per unit of length, as weights are: one that goes with the curvature leaves outputs, and
+        so all that is judged, as they are in any unit.
+        """
         target = rng.standard_normal(outputs) if loss == "squared" else np.eye(outputs)[rng.integers(outputs)]
         return cls(scale * rng.standard_normal((outputs, width)), rng.standard_normal(outputs), target, loss)
 

@@ -32,6 +32,8 @@ class Fit:
 
     def said(self, expected: float) -> Said:
         """Whether the number that a theory gives lies in the interval, if the interval is narrow enough to tell."""
+        if not math.isfinite(self.high - self.low):
+            return "undetermined"
         if not self.low <= expected <= self.high:
             return "does not hold"
         return "holds" if (self.high - self.low) / 2 <= WIDEST * max(min(abs(expected), 1.0), 1e-12) else "undetermined"

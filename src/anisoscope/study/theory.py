@@ -27,6 +27,7 @@ STAGES = ("chord and arc", "variances", "gradients", "frequency law", "counter-e
 _PAIRS = 10  # of every type
 STEPS = 20  # tilts of the counter-example
 WIDEST_RADIUS = 0.5  # of the counter-example
+NARROWEST = 0.1  # from the first exponent of the law of frequency to the last: closer ones give one and the same radius
 QUICK = {"draws": 100, "replicates": 6, "points": 800}
 
 Row = dict[str, Any]
@@ -38,20 +39,20 @@ class Laboratory(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    dims: tuple[int, ...] = Field((1, 2, 4), min_length=1)
-    curvature: float = Field(1.0, gt=0, allow_inf_nan=False)
+    dims: tuple[int, ...] = (1, 2, 4)
+    curvature: float = Field(1.0, ge=1e-12, le=1e12, allow_inf_nan=False)  # its powers must stay finite, and above 0
     radius: float = Field(0.05, gt=0, allow_inf_nan=False)
     exponents: tuple[float, ...] = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0)
-    falloff: float = Field(0.5, gt=0, le=2)
+    falloff: float = Field(0.5, ge=0.01, le=2, allow_inf_nan=False)
     draws: int = Field(1000, ge=1)
     replicates: int = Field(12, ge=4)
     points: int = Field(2000, ge=100)
-    seed: int = Field(0, ge=0)
+    seed: int = Field(0, ge=0, lt=2**32)
 
     @field_validator("dims")
     @classmethod
     def _dimensions(cls, dims: tuple[int, ...]) -> tuple[int, ...]:
-        if min(dims) < 1 or max(dims) > 64:
+        if not dims or min(dims) < 1 or max(dims) > 64:
             raise ValueError("a manifold must have a dimension from 1 to 64")
         return tuple(sorted(set(dims)))
 
@@ -59,8 +60,10 @@ class Laboratory(BaseModel):
     @classmethod
     def _law(cls, exponents: tuple[float, ...]) -> tuple[float, ...]:
         found = tuple(sorted(set(exponents)))
-        if len(found) < FEWEST_PLACES or found[0] < 0 or found[-1] > 3:
-            raise ValueError(f"at least {FEWEST_PLACES} different exponents from 0 to 3 are needed for a fit")
+        inside = all(0 <= s <= 3 for s in found)  # no NaN is
+        if len(found) < FEWEST_PLACES or not inside or found[-1] - found[0] < NARROWEST:
+            wanted = f"{FEWEST_PLACES} different exponents from 0 to 3 that span {NARROWEST:g} or more"
+            raise ValueError(f"at least {wanted} are needed for a fit")
         return found
 
 
@@ -136,11 +139,11 @@ class _Experiments:
         patch = sphere(s.dims[-1], s.curvature)
         found, effective = mixtures(patch, s.exponents, s.radius, s.falloff, s.replicates, _PAIRS, rng, told)
         seen = found.replicates
-        shares = seen / seen[:, :1].mean()
+        shares = attenuations(seen)
         expected = (effective / effective[0]) ** 2
         rows = _rows_of([found])
         for k, exponent in enumerate(s.exponents):
-            fit = estimated(shares[:, k], shares[:, k], confidence=0.95)
+            fit = shares[k]
             about = {"model": patch.label, "variant": f"s={exponent:g}"}
             rows.append(_number("attenuation", fit, **about))
             rows.append(_number("attenuation_expected", float(expected[k]), **about))
@@ -175,6 +178,15 @@ def fitted(scaling: Scaling) -> Fit:
     """The exponent (or limit) of a scaling over all its manifolds."""
     fit = fit_limit if scaling.limit else fit_power
     return fit(scaling.places, scaling.replicates, confidence=_confidence())
+
+
+def attenuations(seen_RK: np.ndarray) -> list[Fit]:
+    """Visible curvature by exponent over that at the first one, with 95 % intervals.
+
+    Divided replicate by replicate: a common denominator is as noisy as what it divides, and its noise would not show.
+    """
+    shares_RK = seen_RK / seen_RK[:, :1]
+    return [estimated(share_R, share_R, confidence=0.95) for share_R in shares_RK.T]
 
 
 def _confidence() -> float:
