@@ -214,8 +214,8 @@ def _pinning(context: Context) -> Figure | None:
         "frequency-correlations",
         "How geometry goes with log count" + (", layer by layer" if context.of_profiles else ", over training"),
         "Correlation over types of log count with the chosen property. The variance of the trajectory is over all "
-        "observations so far, all alike: pinned types have little. Contextual vectors are averaged by type (types in at "
-        "least 4 sequences), and what the noise of such means adds to a distance or a trajectory is taken off. "
+        "observations so far, all alike: pinned types have little. Contextual vectors are averaged by type (those in "
+        "at least 4 sequences), and what the noise of such means adds to a distance or a trajectory is taken off. "
         + errors(context, ratio=False, rows="resampled types"),
         "Correlations with log count.",
         course_axis(context),
