@@ -108,6 +108,13 @@ def test_tangency_and_the_premise_in_words(tmp_path):
     assert "curvature cannot be told at any layer: few." in said
 
 
+def test_a_curvature_that_is_told_no_longer_says_when_it_was(tmp_path):
+    told = COMMON | {"view": "representation", "layer": 1, "step": 5, "points": "activations", "measure": "curvature"}
+    told |= {"variant": "rms", "value": 0.2, "low": 0.1, "high": 0.3}
+    said = words(local_section(context(tmp_path, small(), [told])))
+    assert "curvature (rms) 0.2 [0.1, 0.3] at 1 layer that allow a number at step 5, and none later." in said
+
+
 def test_tangency_that_is_not_shown_is_said(tmp_path):
     said = words(local_section(context(tmp_path, small(inside=0.52, clear=(False, False)))))
     assert "tangency itself is not shown" in said

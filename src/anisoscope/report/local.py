@@ -10,7 +10,7 @@ from anisoscope.report.words import counted, interval, listed, number
 
 INSIDE = {
     None: "local tangents",
-    "gaussian": "the same in a Gaussian cloud",
+    "gaussian": "local tangents",
     "normal part": "normal part of neighbourhoods",
 }
 PREMISE = {
@@ -19,10 +19,12 @@ PREMISE = {
     "normal part": "normal parts, γᴺ",
     "random signs": "tangent parts, γᵀ",
 }
+DASHED = ("gaussian", "random signs")
 OVERLAP_CAPTION = (
     "Tangents are estimated by local PCA around some tokens of one fold; shown is the share of them inside the "
-    "proxy that was fitted on the other fold. Random proxies (dashed) hold K/D. Local PCA finds wide directions, and "
-    "so does the proxy, so the control that counts is a Gaussian cloud of the same covariance: it has no tangents, and "
+    "proxy that was fitted on the other fold. Random proxies hold K/D. Local PCA finds wide directions, and "
+    "so does the proxy, so the control that counts is a Gaussian cloud of the same covariance (dashed, in the colour "
+    "of the layer): it has no tangents, and "
     "whatever the proxy holds of its neighbourhoods is owed to variance. First positions are left out. "
 )
 PREMISE_CAPTION = (
@@ -73,22 +75,24 @@ def _said(subject: Subject) -> list[str]:
         )
         said.append(text)
     said += _premise_said(_last(subject, "non_cancellation", "tangent over normal"))
-    bent = _last(subject, "curvature", "rms") or subject.pick("curvature", variant="rms")
-    told = [row for row in defined(bent) if row["low"] is not None]
-    if bent and not told:
-        why = (bent[0]["note"] or "no number").removeprefix("cannot tell: ")
-        said.append(f"curvature cannot be told at any layer: {why}.")
-    elif told:
-        ratios = [r for r in _last(subject, "curvature", "along proxy over random") if r in defined([r])]
-        ratio = summarise(ratios)
-        more = "" if ratio is None else f"; along the proxy {interval(ratio.y, ratio.low, ratio.high)} times that"
-        point = summarise(told)
-        assert point is not None
-        said.append(
-            f"curvature (rms) {interval(point.y, point.low, point.high)} at {counted(len(told), 'layer')} that "
-            f"allow a number{more}."
-        )
-    return said
+    return said + _curvature_said(subject)
+
+
+def _curvature_said(subject: Subject) -> list[str]:
+    """At the last observation that allows a number; which one, if it is not the last."""
+    every = subject.pick("curvature", variant="rms")
+    told = [row for row in defined(_last(subject, "curvature", "rms")) if row["low"] is not None]
+    if not told:
+        why = (every[-1]["note"] or "no number").removeprefix("cannot tell: ") if every else ""
+        return [f"curvature cannot be told at any layer: {why}."] if every else []
+    point, step = summarise(told), told[0]["step"]
+    assert point is not None
+    earlier = step is not None and step < max(row["step"] for row in every if row["step"] is not None)
+    ratio = summarise(defined(_last(subject, "curvature", "along proxy over random")))
+    more = "" if ratio is None else f"; along the proxy {interval(ratio.y, ratio.low, ratio.high)} times that"
+    later = f" at step {step}, and none later" if earlier else ""
+    said = f"curvature (rms) {interval(point.y, point.low, point.high)} at {counted(len(told), 'layer')} that allow"
+    return [f"{said} a number{later}{more}."]
 
 
 def _premise_said(rows: list[Row]) -> list[str]:
@@ -117,8 +121,8 @@ def _figure(
             points = course(context, subject, rows)
             tags = {"model": subject.label, "layer": place, "what": variants[variant]}
             if points:
-                null = variant == "random signs"
-                series.append(Series(f"{subject.label}, {place}", tags, points, null=null))
+                label = f"{subject.label}, {place}" + (f", {variant}" if variant in DASHED else "")
+                series.append(Series(label, tags, points, null=variant in DASHED))
         chance = summarise(_last(subject, measure, "random proxy"))
         if chance is not None and chance.y is not None:
             references.append(Reference(chance.y, "random proxy", {"model": subject.label}))
