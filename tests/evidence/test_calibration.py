@@ -141,6 +141,7 @@ def masked_clouds(seed):
     return x, delta, labels
 
 
+@SLOW
 def test_masked_pairing_is_calibrated_with_strata_and_not_without(dtype):
     ps, fooled = [], []
     for seed in range(SEEDS):
