@@ -14,6 +14,7 @@ from anisoscope import (
     TokenCounts,
     average_cosine,
     cross_fit,
+    cross_fit_weight,
     effective_rank,
     fit_subspace,
     gride,
@@ -55,7 +56,7 @@ def agreement() -> dict[str, float]:
     for cloud, gradient in ((batch, g), (batch.cuda(), g.cuda())):
         found = cross_fit(cloud, gradient, rank=4, nulls=("haar", "normal", "axes"))
         single = judge(gradient, fit_subspace(cloud.flatten(0, 1), method="svd", rank=4))
-        weight = cross_fit(cloud, deltas=gradient[..., :8], rank=4, nulls=("haar", "pairing"))
+        weight = cross_fit_weight(cloud, gradient[..., :8], rank=4)
         values = (found.energy, found.enrichment["axes"].low, found.isotropy_gain, found.p["haar"], single.energy,
                   weight.energy, weight.enrichment["pairing"].value)  # fmt: skip
         judged.append(values)

@@ -22,7 +22,7 @@ def one(width: int, sequences: int, observed: bool) -> None:
     """One step; prints bytes of the statistics and the peak in KiB."""
     from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
 
-    from anisoscope import Scope
+    from anisoscope import CaptureOptions, Scope
 
     torch.manual_seed(0)
     config = GPTNeoXConfig(
@@ -44,7 +44,14 @@ def one(width: int, sequences: int, observed: bool) -> None:
 
     if observed:
         views = ("representation", "weight")
-        scope = Scope(model, schedule=[0], views=views, reservoir_rows=RESERVOIR, resamples=19, strict=True)
+        scope = Scope(
+            model,
+            schedule=[0],
+            views=views,
+            resamples=19,
+            strict=True,
+            capture=CaptureOptions(reservoir_rows=RESERVOIR),
+        )
         taken: list[int] = []
         hand_over = scope._worker.submit
         scope._worker.submit = lambda o: (taken.append(o.bytes), hand_over(o))[0]

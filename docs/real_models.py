@@ -82,8 +82,8 @@ def profile_table(rows, layers):
     for layer in layers:
         cells = []
         for _, measure, cloud, step in columns:
-            where = {"measure": measure, "cloud": cloud, "step": step, "layer": layer}
-            (row,) = pick(rows, **where, variant=None, points="activations")
+            where = {"measure": measure, "subset": cloud, "step": step, "layer": layer}
+            (row,) = pick(rows, **where, variant=None, tensor="activations")
             half = None if row["low"] is None else row["high"] - row["value"]
             cells.append(number(row["value"]) + ("" if half is None else f" ± {half:.1g}"))
         lines.append(f"| {layer} | " + " | ".join(cells) + " |")
@@ -93,7 +93,7 @@ def profile_table(rows, layers):
 def shape_table(rows):
     lines = ["| measure | tokens | shape | peak layer | prominence |", "|---|---|---|---|---|"]
     for row in pick(rows, measure="prominence", step=1):
-        where = {"measure": "peak_layer", "step": 1, "variant": row["variant"], "cloud": row["cloud"]}
+        where = {"measure": "peak_layer", "step": 1, "variant": row["variant"], "subset": row["subset"]}
         (peak,) = pick(rows, **where)
         turned = row["note"] in ("bell", "valley")
         height = f"{number(row['value'])} [{number(row['low'])}, {number(row['high'])}]" if turned else "–"
@@ -112,7 +112,7 @@ def evidence_table(rows):
                 "null": null,
                 "step": 1,
                 "proxy": "pca",
-                "points": "gradients",
+                "tensor": "gradients",
             }
             found = [r for r in pick(rows, **where, timing="rolling") if r["layer"] is not None]
             if not found:

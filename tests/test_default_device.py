@@ -9,11 +9,13 @@ import torch
 
 import anisoscope as an
 from anisoscope.observe.choosing import choose
+from anisoscope.observe.finalize import finalize
 from anisoscope.observe.judge import Brief, Judge
 from anisoscope.observe.judging import Request
-from anisoscope.observe.looking import look
+from anisoscope.observe.offline import observe_model
 from anisoscope.testing import sphere
 from capture.families import VOCABULARY, batch, build
+from observe.grouped import grouped
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +52,7 @@ CLOUD = {
 }
 PAIR = {
     "cross_fit": lambda x, g: an.cross_fit(x, g, rank=2, resamples=19).energy,
-    "weights": lambda x, g: an.cross_fit(x, deltas=g, rank=2, resamples=19, nulls=("haar", "pairing")).energy,
+    "weights": lambda x, g: an.cross_fit_weight(x, g, rank=2, resamples=19).energy,
     "pairing_share": lambda x, g: an.pairing_share(
         *(t.flatten(0, 1) for t in (x, g)), an.fit_subspace(x[0], method="pca", rank=2)
     ),
@@ -79,7 +81,7 @@ def test_of_a_training():
     probe = torch.randint(VOCABULARY, (160, 30), generator=torch.Generator().manual_seed(0))
     given = {"rank": 4, "resamples": 19, "schedule": 1, "strict": True, "targets": True, "anchor": 1, "probe": probe}
     with torch.device("meta"):
-        scope = an.Scope(model, frequency=True, **given)
+        scope = an.Scope(model, frequency=True, **grouped(**given))
         for inputs in batches:
             with scope.step():
                 model(**inputs).loss.backward()
@@ -99,6 +101,6 @@ def test_of_a_judgement():
     with torch.device("meta"):
         judge = Judge(Brief(request, 0))
         for step in (0, 1):
-            seen = look(model, choose(model, None, None), [inputs], step=step, targets=True, frequency=counts)
-            rows = judge.judged(seen.observed(step)).rows
+            seen = observe_model(model, choose(model, None, None), [inputs], step=step, targets=True, frequency=counts)
+            rows = judge.judged(finalize(seen, rows=8192, seed=0)).rows
     assert {"energy", "bin_enrichment", "tangent_overlap", "frequency_correlation"} <= {r["measure"] for r in rows}

@@ -1,6 +1,7 @@
 import pytest
 
-from anisoscope.verdict import RUNGS, Rung, climb, ladder, majority, rung, window
+from anisoscope.verdict import Rung, climb, ladder, majority, rung, window
+from anisoscope.vocabulary import VIEWS, ladder_of
 
 
 def rows(*statuses, layer=0, view="representation"):
@@ -13,7 +14,7 @@ def rows(*statuses, layer=0, view="representation"):
     }
     return [
         dict(zip(("value", "low", "high", "q"), numbers[s], strict=True)) | {"layer": layer, "null": null}
-        for s, null in zip(statuses, RUNGS[view], strict=False)
+        for s, null in zip(statuses, ladder_of(view), strict=False)
     ]
 
 
@@ -72,9 +73,9 @@ def test_a_window_needs_more_than_half_of_its_observations():
 
 
 def test_orders_of_the_views():
-    assert RUNGS["weight"][:3] == ("haar", "pairing", "axes")
-    assert "pairing" not in RUNGS["representation"]
-    assert all("normal" not in rungs and "pairing-token" not in rungs for rungs in RUNGS.values())
+    assert ladder_of("weight")[:3] == ("haar", "pairing", "axes")
+    assert "pairing" not in ladder_of("representation")
+    assert all("normal" not in rungs and "pairing-token" not in rungs for rungs in map(ladder_of, VIEWS))
 
 
 def test_guards():

@@ -12,19 +12,23 @@ __version__ = "0.1.0"
 
 _HOME = {
     "AnisoscopeError": "errors",
+    "CaptureOptions": "observe.options",
     "Directions": "stats.directions",
     "Estimate": "geometry.results",
     "Evidence": "evidence.result",
+    "EvidenceOptions": "observe.options",
     "Moments": "stats.moments",
     "Neighbours": "geometry.neighbours",
     "Reservoir": "stats.reservoir",
     "Scope": "scope",
+    "SessionOptions": "observe.options",
     "Subspace": "geometry.subspace",
     "TokenCounts": "stats.counts",
     "adjust": "evidence.inference",
     "all_reduce": "stats.reduce",
     "average_cosine": "geometry.isotropy",
     "cross_fit": "evidence.cross_fit",
+    "cross_fit_weight": "evidence.cross_fit",
     "curvature": "geometry.curvature",
     "effective_rank": "geometry.isotropy",
     "energy_share": "evidence.energy",
@@ -37,6 +41,7 @@ _HOME = {
     "judge": "evidence.judge",
     "ladder": "evidence.ladder",
     "levina_bickel": "geometry.dimension",
+    "load_plugins": "plugins",
     "local_isotropy": "geometry.isotropy",
     "neighbours": "geometry.neighbours",
     "open_run": "store.run",
@@ -44,6 +49,9 @@ _HOME = {
     "participation_ratio": "geometry.isotropy",
     "partition_ratio": "geometry.isotropy",
     "principal_angles": "geometry.subspace",
+    "register_measure": "geometry.registry",
+    "register_null": "evidence.nulls.registry",
+    "register_proxy": "geometry.subspace",
     "semi_nmf": "geometry.semi_nmf",
     "tangent_overlap": "geometry.tangents",
     "top_share": "geometry.isotropy",
@@ -58,10 +66,12 @@ if TYPE_CHECKING:
     from anisoscope.capture.compiled import install_taps as install_taps
     from anisoscope.errors import AnisoscopeError as AnisoscopeError
     from anisoscope.evidence.cross_fit import cross_fit as cross_fit
+    from anisoscope.evidence.cross_fit import cross_fit_weight as cross_fit_weight
     from anisoscope.evidence.energy import energy_share as energy_share
     from anisoscope.evidence.inference import adjust as adjust
     from anisoscope.evidence.judge import judge as judge
     from anisoscope.evidence.ladder import ladder as ladder
+    from anisoscope.evidence.nulls.registry import register_null as register_null
     from anisoscope.evidence.pairing import pairing_share as pairing_share
     from anisoscope.evidence.result import Evidence as Evidence
     from anisoscope.evidence.verify import verify as verify
@@ -80,13 +90,19 @@ if TYPE_CHECKING:
     from anisoscope.geometry.isotropy import top_share as top_share
     from anisoscope.geometry.neighbours import Neighbours as Neighbours
     from anisoscope.geometry.neighbours import neighbours as neighbours
+    from anisoscope.geometry.registry import register_measure as register_measure
     from anisoscope.geometry.results import Estimate as Estimate
     from anisoscope.geometry.semi_nmf import semi_nmf as semi_nmf
     from anisoscope.geometry.subspace import Subspace as Subspace
     from anisoscope.geometry.subspace import fit_subspace as fit_subspace
     from anisoscope.geometry.subspace import principal_angles as principal_angles
+    from anisoscope.geometry.subspace import register_proxy as register_proxy
     from anisoscope.geometry.tangents import tangent_overlap as tangent_overlap
     from anisoscope.geometry.visible import visible_curvature as visible_curvature
+    from anisoscope.observe.options import CaptureOptions as CaptureOptions
+    from anisoscope.observe.options import EvidenceOptions as EvidenceOptions
+    from anisoscope.observe.options import SessionOptions as SessionOptions
+    from anisoscope.plugins import load_plugins as load_plugins
     from anisoscope.scope import Scope as Scope
     from anisoscope.stats.counts import TokenCounts as TokenCounts
     from anisoscope.stats.directions import Directions as Directions

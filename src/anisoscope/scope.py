@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 
@@ -18,33 +18,34 @@ from torch import Tensor, nn
 
 from anisoscope.capture.compiled import eagerly
 from anisoscope.capture.schedule import Schedule
-from anisoscope.capture.sites import Sites, unwrapped
+from anisoscope.capture.sites import unwrapped
 from anisoscope.capture.taps import Taps
 from anisoscope.errors import AnisoscopeError, broken
-from anisoscope.geometry.subspace import METHODS, Method
+from anisoscope.geometry.subspace import Method, Subspace, proxy_name
 from anisoscope.observe.agreement import Said, agreed, parted
+from anisoscope.observe.assemble import Assembly
 from anisoscope.observe.beside import JudgeBeside
-from anisoscope.observe.choosing import choose, require_known
-from anisoscope.observe.completing import Completing
+from anisoscope.observe.choosing import choose
 from anisoscope.observe.embedding import vocabulary_of
+from anisoscope.observe.finalize import UpdateWait
 from anisoscope.observe.gathering import Gathering
 from anisoscope.observe.judge import Brief
 from anisoscope.observe.judging import Request
 from anisoscope.observe.memory import Memory
+from anisoscope.observe.options import CaptureOptions, EvidenceOptions, SessionOptions
 from anisoscope.observe.probing import Probe, ProbeInput
+from anisoscope.observe.provenance import provenance
 from anisoscope.observe.rows import Row
-from anisoscope.observe.series import Keeper, Series, Sink
-from anisoscope.observe.statistics import Between, Observed, Statistics, together, tokens_of
+from anisoscope.observe.series import Keeper, Series
+from anisoscope.observe.statistics import Between, Observation, Statistics, together, tokens_of
 from anisoscope.observe.tally import Tally
-from anisoscope.observe.targets import NULLS as TARGETS
-from anisoscope.observe.targets import LossFn
 from anisoscope.observe.timing import Clock
 from anisoscope.observe.worker import Worker
 from anisoscope.stats.reduce import Company
 from anisoscope.store.run import Run, create_run
+from anisoscope.vocabulary import LABEL_NULLS, NULLS, PROXIES, SUBSETS, added, anchor_step, require_each
 
-CLOUDS = ("all", "no-first")
-EARLY = 0.3
+CAPTURED_SUBSETS = tuple(subset for subset in SUBSETS if subset != "no-special")  # taps know no special tokens
 ALWAYS_TOKENS = 2048
 
 
@@ -62,22 +63,20 @@ class Scope:
         scope.rows()
 
     ``steps`` (the length of training) fixes what *early* means: observations in the first 30 % are pooled into
-    *anchored* proxies, which are judged only later; without it ``anchor`` gives that step; with neither, only
-    *rolling* is reported. Unless ``strict``, nothing that goes wrong in the scope stops the training: it is recorded
-    as a skipped observation.
+    *anchored* proxies, which are judged only later; without it (and without ``evidence.anchor``) only *rolling* is
+    reported. Unless ``strict``, nothing that goes wrong in the scope stops the training: it is recorded as a skipped
+    observation.
 
     ``schedule`` is ``"log"`` (at most 16 observations), n for every n-th step, a list of steps, ``"1e6 tokens"``, or
-    ``"always"``; ``budget="1%"`` takes its place and spaces observations so that they cost no more than that share.
-    ``targets`` adds two nulls for an extra pass each (``loss_fn(output, labels)`` where the model itself returns no
-    loss); ``probe`` are held-out token ids for the dimension of every layer. ``sites`` names blocks and linear maps
-    where the structure does not tell; ``ranks`` shows the first proxy at other ranks beside. ``frequency`` adds all
-    that goes with how frequent tokens are: True counts those of the observed steps, or pass counts by type.
+    ``"always"``. ``proxies`` are names, or functions from rows to a ``Subspace``; the first is the main one, of rank
+    ``rank``. ``views`` are by default those that the model has sites for, ``nulls`` all that need no extra pass.
+    ``targets`` adds the two label nulls for an extra pass
+    each; ``probe`` are held-out token ids for the dimension of every layer; ``frequency`` adds all that goes with how
+    frequent tokens are: True counts those of the observed steps, or pass counts by type. Rows go into a new run in the
+    folder ``store``, which ``open_run`` reads. ``resamples`` are the draws of each null.
 
-    A training that is resumed begins at ``first_step``; with ``resumable`` the scope can be saved (``state``) and go on
-    to the same rows (``restore``). Rows go to a ``sink`` with ``write(rows)``, or into a new run in the folder
-    ``store``, which ``open_run`` reads. Under ``torch.distributed`` every rank makes a scope and takes the same steps;
-    rank 0 has the rows. ``pending`` observations may wait to be judged; ``timeout`` is how long ranks wait for one
-    another, in seconds.
+    What few need is in three groups: ``evidence``, ``capture`` and ``session``. Under ``torch.distributed`` every rank
+    makes a scope and takes the same steps; rank 0 has the rows.
     """
 
     def __init__(
@@ -85,69 +84,70 @@ class Scope:
         model: nn.Module,
         *,
         steps: int | None = None,
-        first_step: int = 0,
-        rank: int = 32,
-        proxies: Sequence[Method] = ("pca",),
-        views: Sequence[str] | None = None,
         schedule: str | int | Sequence[int] = "log",
-        budget: str | float | None = None,
-        nulls: Sequence[str] = ("haar", "normal", "pairing", "axes", "init"),
+        rank: int = 32,
+        proxies: Sequence[Method | Callable[[Tensor], Subspace]] = ("pca",),
+        views: Sequence[str] | None = None,
+        nulls: Sequence[str] | None = None,
         targets: bool = False,
-        loss_fn: LossFn | None = None,
         probe: ProbeInput | None = None,
-        clouds: Sequence[str] = ("all",),
-        anchor: int | None = None,
-        ranks: Sequence[int] = (),
         frequency: bool | Tensor | np.ndarray = False,
-        sites: Sites | Sequence[str] | None = None,
-        sink: Sink | None = None,
         store: str | os.PathLike[str] | None = None,
-        reservoir_rows: int = 8192,
         resamples: int = 999,
         seed: int = 0,
         strict: bool = False,
-        resumable: bool = False,
-        pending: int = 8,
-        timeout: float = 600.0,
+        evidence: EvidenceOptions | None = None,
+        capture: CaptureOptions | None = None,
+        session: SessionOptions | None = None,
     ) -> None:
-        require_known("proxies", proxies, METHODS)
-        require_known("clouds", clouds, CLOUDS)
-        choice = choose(model, sites, views)
+        evidence, capture = evidence or EvidenceOptions(), capture or CaptureOptions()
+        session = session or SessionOptions()
+        names = tuple(proxy_name(proxy) for proxy in proxies)
+        require_each("proxies", names, PROXIES)
+        require_each("subsets", evidence.subsets, CAPTURED_SUBSETS)
+        live = [null for null in NULLS if null != "pairing-token"]  # tokens that are kept are sketched
+        nulls = [null for null in live if null not in LABEL_NULLS] if nulls is None else nulls
+        require_each("nulls", nulls or ("haar",), live)
+        choice = choose(model, capture.sites, views)
         self.sites, self.views, self.notes = choice.sites, choice.views, list(choice.notes)
         self._whole_compiled = choice.whole_compiled
         self._model: nn.Module = model
-        self._schedule = Schedule.of(schedule, steps=steps, budget=budget)
-        anchor = anchor if anchor is not None else (None if steps is None else int(EARLY * steps))
-        every_null = (*nulls, *(TARGETS if targets else ()))
-        request = Request(tuple(proxies), rank, tuple(clouds), every_null, resamples, seed, tuple(ranks))
-        self._company = Company(timeout)
+        self._schedule = Schedule.of(schedule, steps=steps, budget=capture.budget)
+        anchor = evidence.anchor
+        anchor = anchor if anchor is not None else (None if steps is None else anchor_step(steps))
+        every_null = tuple(dict.fromkeys((*nulls, *(LABEL_NULLS if targets else ()))))
+        request = Request(names, rank, tuple(evidence.subsets), every_null, resamples, seed, tuple(evidence.ranks))
+        self._company = Company(session.timeout)
         self._run: Run | None = None
+        sink = session.sink
         if store is not None:
             if sink is not None:
                 raise broken("rows must go to a sink or to a store", "both", "pass one of them")
             if self._company.leads:
-                config = asdict(request) | {"views": self.views, "steps": steps, "schedule": schedule, "budget": budget}
-                self._run = create_run(store, config=config, kind="scope", notes=self.notes)
+                asked = asdict(request) | {"views": self.views, "steps": steps, "schedule": schedule}
+                asked |= {"budget": capture.budget, "anchor": anchor}
+                about = {"kind": "scope", "steps": steps, "notes": self.notes, "vocabulary": added()}
+                made = provenance(reservoir_rows=capture.reservoir_rows, fold_seed=seed)
+                self._run = create_run(store, config=asked, **about, **made)
                 sink = self._run.sink("scope", model=type(unwrapped(model)).__name__, seed=seed)
-        brief = Brief(request, anchor, resumable=resumable, keep=isinstance(sink, Keeper))
-        self._series = Series(JudgeBeside(brief), sink=sink, sites=_names(self.sites))
-        self._worker = Worker(self._series.judge, pending=pending)
+        brief = Brief(request, anchor, resumable=session.resumable, keep=isinstance(sink, Keeper))
+        told = {"keep_bases": session.keep_bases, "token_text": session.token_text}
+        self._series = Series(JudgeBeside(brief), sink=sink, **told)
+        self._worker = Worker(self._series.judge, pending=session.pending)
         self._tally = Tally.of(frequency, self.sites, self.views)
-        self._completing = Completing(
-            model,
-            self.sites,
+        self._assembly = Assembly(
             self.views,
+            tuple(null for null in LABEL_NULLS if null in every_null),
+            evidence.loss_fn,
+            None if probe is None else Probe(probe, seed=seed),
+            capture.reservoir_rows,
+            seed,
             self._company,
-            self._tally,
-            targets=tuple(null for null in TARGETS if null in every_null),
-            loss_fn=loss_fn,
-            probe=None if probe is None else Probe(probe, seed=seed),
-            rows=reservoir_rows,
-            seed=seed,
         )
-        self._rows, self._seed, self._strict = reservoir_rows, seed, strict
+        self._update = UpdateWait(capture.reservoir_rows, seed)
+        self._rows, self._seed, self._strict = capture.reservoir_rows, seed, strict
         self._clock = Clock()
-        self._step, self._inside, self._closed = first_step, False, False
+        self._step, self._inside, self._closed = session.first_step, False, False
         self._between = Between()
         self._window: Gathering | None = None  # what "always" has gathered since the last judgement
         self._tokens_seen = 0
@@ -224,8 +224,9 @@ class Scope:
             warnings.warn(f"not judged within {timeout:g} s: the observations of steps {dropped}", stacklevel=2)
         if self._run is not None:
             self._run.close("interrupted" if dropped else "finished")
-        self._completing.let_go()
-        self._model, self._window, self.sites = nn.Identity(), None, self._completing.sites
+        self._model, self._window = nn.Identity(), None
+        self._assembly = replace(self._assembly, probe=None)
+        self.sites = replace(self.sites, blocks=(), weights=(), embedding=None, output=None)
         self._raise_if_strict()
         return dropped
 
@@ -258,7 +259,7 @@ class Scope:
         sites = replace(self.sites, weights=self.sites.weights if "weight" in views else (), embedding=embedding)
         if self._whole_compiled:
             stack.enter_context(eagerly())
-        remember = bool(self._completing.targets) and not always
+        remember = bool(self._assembly.label_nulls) and not always
         return stack.enter_context(Taps(self._model, sites, listener, layers=layers, remember=remember))
 
     def _finish(self, taps: Taps) -> None:
@@ -280,14 +281,20 @@ class Scope:
         statistics = listener.statistics
         self._agree(error, statistics)
         between, self._between = self._between, Between()
-        statistics, accumulated = together(statistics, self._company), self._schedule.always
-        self._hand_over(self._completing.completed(self._step, taps, statistics, between, accumulated=accumulated))
+        statistics = together(statistics, self._company)
+        refused = "labels are not tried again where steps are accumulated" if self._schedule.always else None
+        about = {"step": self._step, "between": between, "frequency": self._tally.plus(statistics), "refused": refused}
+        observation = self._assembly.make(self._model, self.sites, taps, statistics, **about)
+        if "embedding" in self.views and self.sites.embedding is not None:
+            self._update.hold(observation, self.sites.embedding.module)
+        else:
+            self._hand_over(observation)
 
     def _settle(self) -> None:
         """Hand over an observation that waited for the optimiser to step."""
-        self._hand_over(self._completing.settled())
+        self._hand_over(self._update.release())
 
-    def _hand_over(self, observed: Observed | None) -> None:
+    def _hand_over(self, observed: Observation | None) -> None:
         if observed is not None and self._company.leads:
             self._worker.submit(observed)
 
@@ -331,10 +338,3 @@ def _later(between: Between, tokens: int | None, accumulated: bool) -> Between:
     if tokens is None or (between.steps and between.tokens is None):
         return Between(between.steps + 1, None)
     return Between(between.steps + 1, (between.tokens or 0) + tokens)
-
-
-def _names(sites: Sites) -> dict[tuple[str, int], str]:
-    """Module names by view and layer; what enters the first block has none."""
-    found = {("representation", site.layer): site.name for site in sites.blocks}
-    found |= {("weight", site.layer): site.name for site in sites.weights}
-    return found | ({} if sites.embedding is None else {("embedding", 0): sites.embedding.name})

@@ -9,19 +9,16 @@ undetermined and ends the run. *Depleted* is the same below 1.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from anisoscope.errors import broken
+from anisoscope.vocabulary import OUTCOMES, ladder_of
 
-Status = Literal["passed", "depleted", "not passed", "undetermined"]
+Status = str  # a word of ``vocabulary.OUTCOMES``
 ALPHA = 0.05
-RUNGS: dict[str, tuple[str, ...]] = {
-    "representation": ("haar", "axes", "init", "targets", "targets-uniform"),
-    "embedding": ("haar", "axes", "init", "targets", "targets-uniform"),
-    "weight": ("haar", "pairing", "axes", "init", "targets", "targets-uniform"),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +47,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Ladder:
-    """Verdicts of each layer and of the model."""
+    """Verdicts of each layer (of each layer and module, where a layer has several) and of the model."""
 
     layers: dict[Any, Verdict]
     model: Verdict
@@ -84,7 +81,7 @@ def majority(rungs: Sequence[Rung], *, of: str) -> Rung:
     """The rung of a whole (a model of layers, a window of observations): what more than half of its parts say."""
     if not rungs:
         raise broken(f"a majority of {of} must have at least one", 0, "pass the rows of a finished observation")
-    count = {status: sum(r.status == status for r in rungs) for status in ("passed", "depleted", "undetermined")}
+    count = {status: sum(r.status == status for r in rungs) for status in OUTCOMES}
     half, null = len(rungs) / 2, rungs[0].null
     for status in ("passed", "depleted"):
         if count[status] > half:
@@ -97,7 +94,7 @@ def majority(rungs: Sequence[Rung], *, of: str) -> Rung:
 
 def climb(rungs: Iterable[Rung], *, view: str) -> Verdict:
     """The verdict of a set of rungs, in the order of the view's ladder; a rung that is missing is undetermined."""
-    order = rungs_of(view)
+    order = ladder_of(view)
     given = {r.null: r for r in rungs}
     ordered = tuple(given.get(null, Rung(null, "undetermined", "not measured")) for null in order)
     last: str | None = None
@@ -115,13 +112,15 @@ def ladder(rows: Iterable[Mapping[str, Any]], *, view: str) -> Ladder:
     >>> print(ladder([dict(row, layer=0), dict(row, layer=1, q=0.5), dict(row, layer=2)], view="representation").model)
     passes up to haar; axes: undetermined (3 of 3 layers undetermined (not measured))
     """
-    by_layer: dict[Any, dict[str, Rung]] = {}
+    by_site: dict[tuple[Any, Any], dict[str, Rung]] = {}
     for row in rows:
         met = rung(row["null"], row.get("value"), row.get("low"), row.get("high"), row.get("q"))
-        by_layer.setdefault(row["layer"], {})[row["null"]] = met
+        by_site.setdefault((row["layer"], row.get("site")), {})[row["null"]] = met
+    modules = Counter(layer for layer, _ in by_site)
+    by_layer = {site if modules[site[0]] > 1 else site[0]: found for site, found in by_site.items()}
     if not by_layer:
         raise broken("a ladder must have the rows of at least one layer", 0, "pass a finished observation")
-    missing = {null: Rung(null, "undetermined", "not measured") for null in rungs_of(view)}
+    missing = {null: Rung(null, "undetermined", "not measured") for null in ladder_of(view)}
     layers = {layer: climb(found.values(), view=view) for layer, found in by_layer.items()}
     model = [majority([found.get(null, missing[null]) for found in by_layer.values()], of="layers") for null in missing]
     return Ladder(layers, climb(model, view=view))
@@ -134,10 +133,3 @@ def window(verdicts: Sequence[Verdict]) -> Verdict:
     view = verdicts[0].view
     columns = zip(*(verdict.rungs for verdict in verdicts), strict=True)
     return climb([majority(column, of="observations") for column in columns], view=view)
-
-
-def rungs_of(view: str) -> tuple[str, ...]:
-    """The nulls of a view's ladder, in order."""
-    if view not in RUNGS:
-        raise broken(f"view must be one of {' '.join(RUNGS)}", repr(view), "use 'representation'")
-    return RUNGS[view]

@@ -132,7 +132,7 @@ def test_what_always_samples_stays_inside_its_intervals(monkeypatch):
     from anisoscope.observe.judge import Brief, Judge
     from anisoscope.observe.judging import Request
     from anisoscope.observe.series import Series
-    from anisoscope.observe.statistics import Observed
+    from anisoscope.observe.statistics import Observation
 
     model = build("gpt_neox").eval()
     scope = small(model, steps=200, schedule="always", views=("representation",))
@@ -148,7 +148,7 @@ def test_what_always_samples_stays_inside_its_intervals(monkeypatch):
             with Taps(model, find_sites(model), everything):
                 model(**inputs).loss.backward()
     series = Series(Judge(Brief(Request(("pca",), 4, ("all",), ("haar",), 9, 0), anchor=None)))
-    series.judge(Observed(199, everything.statistics))
+    series.judge(Observation(199, everything.statistics))
     key = ("layer", "view", "proxy", "measure", "null")
     full = {tuple(r[k] for k in key): r for r in series.rows if r["measure"] == "enrichment"}
     inside = 0

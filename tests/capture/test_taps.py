@@ -20,14 +20,14 @@ class Recorder(Listener):
     def __init__(self):
         self.activations, self.gradients, self.pairs = [], [], []
 
-    def activation(self, layer, x_BTD, batch):
-        self.activations.append((layer, batch.number, x_BTD.clone()))
+    def activation(self, at, x_BTD, batch):
+        self.activations.append((at.layer, batch.number, x_BTD.clone()))
 
-    def gradient(self, layer, g_BTD, batch):
-        self.gradients.append((layer, batch.number, g_BTD.clone()))
+    def gradient(self, at, g_BTD, batch):
+        self.gradients.append((at.layer, batch.number, g_BTD.clone()))
 
-    def pair(self, layer, x_BTD, delta_BTF, batch):
-        self.pairs.append((layer, batch.number, x_BTD.clone(), delta_BTF.clone()))
+    def pair(self, at, x_BTD, delta_BTF, batch):
+        self.pairs.append((at.layer, batch.number, x_BTD.clone(), delta_BTF.clone()))
 
 
 @pytest.fixture(params=FAMILIES)
@@ -210,7 +210,7 @@ def test_batches_carry_their_tokens_and_mask():
     seen = []
 
     class Listener(Recorder):
-        def gradient(self, layer, g_BTD, batch):
+        def gradient(self, at, g_BTD, batch):
             seen.append(batch)
 
     inputs = batch()

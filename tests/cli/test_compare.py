@@ -13,7 +13,7 @@ from anisoscope import cli
 from anisoscope.report.comparing import HEADLINES, Line, at_fractions, differences, lines, subjects
 from anisoscope.store.run import create_run, open_run
 
-SIGNAL = {"view": "representation", "points": "gradients", "cloud": "all", "proxy": "pca", "timing": "rolling"}
+SIGNAL = {"view": "representation", "tensor": "gradients", "subset": "all", "proxy": "pca", "timing": "rolling"}
 
 
 def enrichment(step, layer, value, **other):
@@ -94,33 +94,33 @@ def test_only_rows_of_the_headline_count(tmp_path):
             [
                 enrichment(0, 0, 3.0),
                 enrichment(0, 1, 5.0),
-                enrichment(0, 0, 100.0, cloud="no-first"),
+                enrichment(0, 0, 100.0, subset="no-first"),
                 enrichment(0, 0, 100.0, timing="anchored"),
                 enrichment(0, 0, 100.0, proxy="semi-nmf"),
                 enrichment(0, 0, 100.0, rank=4),
                 enrichment(0, 0, 100.0, view="embedding"),
                 enrichment(0, 0, 100.0, null="axes"),
-                enrichment(0, None, math.nan, null="targets", cloud=None, view=None),
+                enrichment(0, None, math.nan, null="targets", subset=None, view=None),
                 enrichment(0, 0, 7.0, view="weight", null="pairing"),
                 enrichment(0, 0, 2.0, measure="isotropy_gain", null=None),
                 enrichment(0, 0, 100.0, measure="isotropy_gain", null=None, variant="zeta0"),
                 {
                     "step": 0,
                     "layer": 0,
-                    "points": "activations",
-                    "cloud": "all",
+                    "tensor": "activations",
+                    "subset": "all",
                     "measure": "isoscore_star",
                     "value": 0.1,
                 },
                 {
                     "step": 0,
                     "layer": 0,
-                    "points": "gradients",
-                    "cloud": "all",
+                    "tensor": "gradients",
+                    "subset": "all",
                     "measure": "isoscore_star",
                     "value": 0.2,
                 },
-                {"step": 0, "layer": 0, "points": "activations", "cloud": "all", "measure": "two_nn", "value": 12.0},
+                {"step": 0, "layer": 0, "tensor": "activations", "subset": "all", "measure": "two_nn", "value": 12.0},
                 {"step": 0, "measure": "loss", "variant": "held-out", "value": 4.5},
                 {"step": 0, "measure": "loss", "variant": "train", "value": 100.0},
             ],
@@ -183,7 +183,7 @@ def test_a_table_begins_with_what_differs(two, capsys):
     assert ["enrichment_haar", "long", "2", "3", "5", "6", "NaN"] in rows
     assert ["enrichment_haar", "short", "1.5", "3", "4", "8", "10"] in rows
     assert "within ±0.1" in out
-    assert "in no run: enrichment_pairing" in out
+    assert "in no run: enrichment_weight, enrichment_pairing" in out
     assert err == ""
 
 

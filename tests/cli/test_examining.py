@@ -116,7 +116,7 @@ def test_wrong_use_is_told_in_one_line(capsys, text, history, tmp_path):
         (["checkpoints", tmp_path / "none", tmp_path / "nowhere"], 2, "must exist"),
         (["checkpoints", history, "--text", text, *FAST, "--ray", "127.0.0.1:1", "--out", run], 1, "127.0.0.1:1"),
         (["checkpoints", history, "--text", text, *FAST, "--precision", "half"], 2, "--precision"),
-        (["checkpoints", history, "--text", text, *FAST, "--retries", "-1"], 2, "retries must be 0 or more"),
+        (["checkpoints", history, "--text", text, *FAST, "--retries", "-1"], 2, "--retries must be at least 0"),
         (["profile", tmp_path / "none"], 2, "none"),
         (["profile"], 2, "MODEL"),
     ]

@@ -96,7 +96,7 @@ def test_demo_runs_as_a_process():
         (["measure", "none.npy"], 2, "must exist, got none.npy"),
         (["measure", "demo", "--sample", "1"], 2, "--sample must be at least 3"),
         (["measure", "demo", "--wat"], 2, "--wat"),
-        (["measure", "demo", "--seed", "-1"], 2, "--seed must lie in"),
+        (["measure", "demo", "--seed", "-1"], 2, "--seed must be at least 0"),
         (["mesure"], 2, "measure"),
         (["measure", "{text}"], 1, "cannot be read as .npy"),
         (["measure", "{nan}"], 2, "first: row 3"),

@@ -21,7 +21,7 @@ def run(arguments, capsys):
         (["--preset", "huge"], 2, "preset must be one of tiny small pythia-160m"),
         (["--width", "130"], 2, "width must be a multiple of heads"),
         (["--steps", "many"], 2, "many"),
-        (["--steps", "1.5"], 2, "--steps: it must be a whole number"),
+        (["--steps", "1.5"], 2, "--steps must be a whole number"),
         (["--stepz", "3"], 2, "stepz"),
         (["--config", "none.toml"], 1, "cannot read none.toml"),
         (["--resume", "none"], 1, "is no run"),

@@ -19,7 +19,7 @@ from anisoscope.store.schema import COLUMNS
 
 HOSTILE = '[red]not a colour[/red] \x1b[31m two\nlines \u202e \x9b7m, "quoted"'
 SHOWN = '[red]not a colour[/red] \\x1b[31m two\\nlines \\u202e \\x9b7m, "quoted"'
-COMMON = {"view": "representation", "cloud": "all"}
+COMMON = {"view": "representation", "subset": "all"}
 
 
 def planted(step):
@@ -83,7 +83,7 @@ def test_csv_says_the_same_as_json(asked):
     for row, expected in zip(found, rows_of(asked), strict=True):
         assert row == {name: "" if value is None else str(value) for name, value in expected.items()}
     assert found[1]["note"] == HOSTILE
-    assert text.splitlines()[1].endswith(",0.5,64,")  # null is an empty field
+    assert text.splitlines()[1].endswith(",0.5,,,64,")  # null is an empty field
 
 
 def test_parquet_is_the_table_itself(run, asked, tmp_path):
@@ -126,7 +126,7 @@ def test_a_table_leaves_out_what_is_empty_and_says_once_what_is_the_same(asked):
     out, err = asked("--measure", "enrichment", "--role", "decoder")
     lines = out.splitlines()
     assert lines[0] == (
-        "in all rows: run run, role decoder, seed 3, view representation, cloud all, proxy pca, rank 8, "
+        "in all rows: run run, role decoder, seed 3, view representation, subset all, proxy pca, rank 8, "
         "timing rolling, measure enrichment, null haar"
     )
     assert lines[1].split() == ["step", "layer", "value", "q", "n"]

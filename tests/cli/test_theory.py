@@ -40,17 +40,17 @@ def test_wrong_use_is_told_in_one_line(capsys, tmp_path):
         (["--radius", "-1"], "--radius"),
         (["--radius", "3"], "half the radius of curvature"),
         (["--dims", "0,2"], "dimension from 1"),
-        (["--dims", "two"], "--dims must be whole numbers separated by commas"),
-        (["--draws", "0"], "--draws: Input should be greater"),
-        (["--draws", "1.5"], "--draws: it must be a whole number, got '1.5'"),
-        (["--seed", "1e3"], "--seed: it must be a whole number"),
-        (["--replicates", "6.0"], "--replicates: it must be a whole number"),
-        (["--points", "many"], "--points: it must be a whole number"),
-        (["--dims", ","], "--dims must be whole numbers separated by commas, got ','"),
+        (["--dims", "two"], "--dims must be a whole number, got 'two'"),
+        (["--draws", "0"], "--draws must be at least 1"),
+        (["--draws", "1.5"], "--draws must be a whole number, got '1.5'"),
+        (["--seed", "1e3"], "--seed must be a whole number"),
+        (["--replicates", "6.5"], "--replicates must be a whole number"),
+        (["--points", "many"], "--points must be a whole number"),
+        (["--dims", ","], "--dims: a manifold must have a dimension"),
         (["--exponents", "nan,0,1,2,3"], "exponents from 0 to 3"),
         (["--falloff", "nan"], "--falloff"),
         (["--exponents", "1"], "at least 4 different exponents"),
-        (["--exponents", "1,x"], "--exponents must be numbers"),
+        (["--exponents", "1,x"], "--exponents must be a number, got 'x'"),
     ]
     for arguments, message in cases:
         code, said = refused(capsys, "theory", "--quick", *arguments, "--out", tmp_path / "run")
@@ -81,4 +81,4 @@ def test_help_has_examples_and_imports_no_torch():
     assert done.returncode == 0, done.stderr
     assert "For example:" in done.stdout
     assert "--falloff" in done.stdout
-    assert "Decides every draw; 0." in done.stdout
+    assert "Decides every draw." in done.stdout

@@ -10,7 +10,9 @@ import torch
 from rich.console import Console
 
 from anisoscope.models.loading import describe, load, locate
-from anisoscope.study.examination import examination_of, read_text
+from anisoscope.study.examination import read_text
+from anisoscope.study.model_settings import ProfileSettings
+from anisoscope.study.options import made_of
 from anisoscope.study.overseeing import JobLines
 from anisoscope.study.profile import profile
 
@@ -41,12 +43,12 @@ def minilm():
 
 
 def profiled(path, folder):
-    run = profile(str(path), examination_of(FAST), JobLines(Console(file=io.StringIO())), out=folder)
+    run = profile(str(path), made_of(ProfileSettings, FAST), JobLines(Console(file=io.StringIO())), out=folder)
     return run, run.table().to_pylist()
 
 
 def of(rows, measure, cloud, step=1):
-    wanted = {"measure": measure, "cloud": cloud, "step": step, "variant": None, "points": "activations"}
+    wanted = {"measure": measure, "subset": cloud, "step": step, "variant": None, "tensor": "activations"}
     return {r["layer"]: r["value"] for r in rows if all(r[k] == v for k, v in wanted.items())}
 
 
@@ -54,7 +56,7 @@ def test_a_gguf_file_predicts_english(tmp_path):
     """The weights are really there: far better than chance on text it has not been tuned on."""
     card = describe(locate(str(smollm2())))
     assert (card.objective, card.layers, card.width) == ("causal", 30, 576)
-    settings = examination_of({"sequences": 8})
+    settings = made_of(ProfileSettings, {"sequences": 8})
     reading = read_text(card, settings, sequences=8)
     model = load(card)
     with torch.no_grad():

@@ -180,7 +180,7 @@ def test_swaps_are_calibrated(dtype):
         base = grouped(12, 4, 8, seed)
         g, shuffled = ((base + grouped(12, 4, 8, seed + k * 10**7, strength=1.0)).to(dtype) for k in (1, 2))
         options = {"resamples": 199, "generator": generator(seed), "isotropy": False}
-        paired.append(judge(g, proxy, nulls=("targets",), shuffled=shuffled, **options).p["targets"])
+        paired.append(judge(g, proxy, nulls=("targets",), others={"targets": shuffled}, **options).p["targets"])
         first = judge(grouped(12, 4, 8, seed + 3 * 10**7), proxy, groups=torch.arange(100, 112), **options)
         dealt.append(judge(g, proxy, nulls=("init",), initial=first, **options).p["init"])
     assert 0.03 <= rejected(paired) <= 0.07
@@ -256,8 +256,7 @@ def test_a_planted_alignment_is_found_by_every_null(k, dtype):
         g,
         proxy,
         nulls=("haar", "normal", "axes", "init", "targets", "targets-uniform"),
-        shuffled=plain,
-        uniform=normal(24, 16, 32, seed=61).to(dtype),
+        others={"targets": plain, "targets-uniform": normal(24, 16, 32, seed=61).to(dtype)},
         initial=start,
     )
     assert found.energy == pytest.approx(0.6, rel=0.02)

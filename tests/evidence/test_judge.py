@@ -11,6 +11,7 @@ from anisoscope import (
     Subspace,
     adjust,
     cross_fit,
+    cross_fit_weight,
     energy_share,
     fit_subspace,
     judge,
@@ -100,10 +101,10 @@ def _energy(delta, x):
 def test_weight_targets_take_deltas_and_pair_them():
     x, delta = normal(12, 4, 8, seed=1), normal(12, 4, 3, seed=2)
     g = delta.flatten(0, 1).T @ x.flatten(0, 1)
-    same = judge(g, Q, nulls=("targets",), inputs=x, deltas=delta, shuffled=delta)
+    same = judge(g, Q, nulls=("targets",), inputs=x, deltas=delta, others={"targets": delta})
     assert same.enrichment["targets"].value == pytest.approx(1)
     assert same.p["targets"] == 1
-    rows = judge(g, Q, nulls=("targets",), inputs=x, deltas=delta, shuffled=g)
+    rows = judge(g, Q, nulls=("targets",), inputs=x, deltas=delta, others={"targets": g})
     assert rows.enrichment["targets"].low is None  # one matrix has no sequences
     assert "targets" not in rows.p
 
@@ -152,7 +153,7 @@ def test_cross_fit_pools_numerators_and_denominators():
 def test_cross_fit_forms_the_gradient_of_each_fold():
     x, delta = normal(12, 4, 8, seed=1) + 1, normal(12, 4, 3, seed=2)
     folds = torch.arange(12) % 2
-    found = cross_fit(x, deltas=delta, rank=2, folds=folds, nulls=("haar", "pairing"))
+    found = cross_fit_weight(x, delta, rank=2, folds=folds, nulls=("haar", "pairing"))
     inside = total = 0.0
     for fit_on in (0, 1):
         held = folds != fit_on
@@ -222,7 +223,7 @@ def test_folds_with_and_without_padding_pool():
     strata = torch.zeros(12, 4, dtype=torch.int64)
     strata[0, 3] = -1
     delta[0, 3] = 0
-    found = cross_fit(x, deltas=delta, rank=2, strata=strata, nulls=("pairing",), resamples=39)
+    found = cross_fit_weight(x, delta, rank=2, strata=strata, nulls=("pairing",), resamples=39)
     assert 0 < found.p["pairing"] <= 1
 
 
@@ -230,7 +231,7 @@ def test_one_silent_fold_does_not_silence_the_other():
     x, delta = normal(12, 4, 8, seed=1), normal(12, 4, 3, seed=2)
     folds = torch.arange(12) % 2
     delta[folds == 0] = 0
-    found = cross_fit(x, deltas=delta, rank=2, folds=folds, nulls=("haar", "pairing"))
+    found = cross_fit_weight(x, delta, rank=2, folds=folds, nulls=("haar", "pairing"))
     assert found.energy > 0
     assert found.enrichment["pairing"].value > 0
 
@@ -261,7 +262,7 @@ def test_ladder_of_a_planted_model():
         g = (normal(20, 5, 8, seed=seed) * strong) @ turn.T
         plain = normal(20, 5, 8, seed=seed + 50)
         first = judge(plain, proxy, groups=torch.arange(20))
-        layers.append(judge(g, proxy, nulls=("haar", "axes", "init", "targets"), initial=first, shuffled=g))
+        layers.append(judge(g, proxy, nulls=("haar", "axes", "init", "targets"), initial=first, others={"targets": g}))
     found = ladder(layers, view="representation")
     assert found.model.last == "init"
     assert found.model.first_not_passed == "targets"
@@ -338,9 +339,9 @@ WG = DELTA.flatten(0, 1).T @ X.flatten(0, 1)
             "strata must",
         ),
         (lambda: judge(G, Q, nulls=("init",)), "init needs initial"),
-        (lambda: judge(G, Q, nulls=("targets",)), "targets needs shuffled"),
-        (lambda: judge(G, Q, nulls=("targets-uniform",)), "targets-uniform needs uniform"),
-        (lambda: judge(G, Q, nulls=("targets",), shuffled=G[:9]), "same tokens"),
+        (lambda: judge(G, Q, nulls=("targets",)), "targets needs others"),
+        (lambda: judge(G, Q, nulls=("targets-uniform",)), "targets-uniform needs others"),
+        (lambda: judge(G, Q, nulls=("targets",), others={"targets": G[:9]}), "same tokens"),
         (lambda: judge(G, Q, activations=G[:9]), "aligned with the gradients"),
         (lambda: judge(Moments.of(G), Q, activations=G), "gradients as rows"),
         (lambda: judge(Moments.of(G), Q, groups=torch.arange(10)), "groups need gradients as rows"),
@@ -355,7 +356,7 @@ WG = DELTA.flatten(0, 1).T @ X.flatten(0, 1)
         (lambda: pairing_share(X.flatten(0, 1), DELTA.flatten(0, 1), Q, strata=-torch.ones(18).long()), "all −1"),
         (lambda: pairing_share(Moments.of(X), DELTA, Q), "Moments on both sides"),
         (lambda: verify(G, G, ranks=[1], methods=("mean",)), "methods must be of any rank"),
-        (lambda: cross_fit(G, rank=2), "needs gradients, or deltas"),
+        (lambda: cross_fit_weight(G.flatten(0, 1), G, rank=2), r"inputs must be \(n, T, D\)"),
         (lambda: cross_fit(G.flatten(0, 1), G.flatten(0, 1), rank=2), "rows must come with groups"),
         (lambda: cross_fit(G, G[:9], rank=2), "same 10 sequences"),
         (lambda: cross_fit(G, G, rank=2, folds=torch.arange(10)), "folds must be 0 or 1"),

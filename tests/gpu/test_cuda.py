@@ -125,7 +125,7 @@ def test_the_gpu_gives_the_numbers_of_the_cpu():
             inputs = {name: tensor.to(device) for name, tensor in batch(sequences=12).items()}
             model(**inputs).loss.backward()
         found.append(scope.rows())
-    key = ("view", "layer", "points", "cloud", "proxy", "measure", "variant", "null", "n")
+    key = ("view", "layer", "tensor", "subset", "proxy", "measure", "variant", "null", "n")
     cpu, gpu = ({tuple(r[k] for k in key): r for r in rows} for rows in found)
     assert cpu.keys() == gpu.keys()
     for name, row in cpu.items():
@@ -146,7 +146,7 @@ def test_what_is_accumulated_beside_the_training_is_what_a_cpu_accumulates(monke
                 model(**inputs).loss.backward()
         found.append(
             {
-                (r["step"], r["layer"], r["view"], r["points"], r["timing"], r["measure"], r["null"]): r["value"]
+                (r["step"], r["layer"], r["view"], r["tensor"], r["timing"], r["measure"], r["null"]): r["value"]
                 for r in scope.rows()
                 if r["measure"] in ("energy", "enrichment", "top_share", "mean_norm")
             }

@@ -8,16 +8,19 @@ from rich.console import Console
 
 from anisoscope.models.loading import describe, locate
 from anisoscope.observe.choosing import choose
+from anisoscope.observe.finalize import finalize
 from anisoscope.observe.judge import Brief, Judge
-from anisoscope.observe.looking import look
+from anisoscope.observe.offline import observe_model
 from anisoscope.observe.probing import Probe
-from anisoscope.study.examination import examination_of, loaded, read_text, twin
+from anisoscope.study.examination import loaded, read_text, twin
 from anisoscope.study.layers import draw, vectors_of
+from anisoscope.study.model_settings import ProfileSettings
+from anisoscope.study.options import made_of
 from anisoscope.study.overseeing import JobLines
 from models.snapshots import letters, save, tiny
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-KEY = ("view", "layer", "points", "cloud", "proxy", "measure", "variant", "null", "n")
+KEY = ("view", "layer", "tensor", "subset", "proxy", "measure", "variant", "null", "n")
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +30,7 @@ def text(tmp_path_factory):
 
 def settings(text, **changed):
     given = {"text": text, "length": 32, "sequences": 16, "chunk": 6, "rank": 4, "resamples": 19, "batches": 2}
-    return examination_of(given | {"threads": 1, "device": "cpu", "proxies": ("pca",)} | changed)
+    return made_of(ProfileSettings, given | {"threads": 1, "device": "cpu", "proxies": ("pca",)} | changed)
 
 
 def quiet():
@@ -43,8 +46,10 @@ def judged(models, card, given):
     reading = read_text(card, given, sequences=16)
     judge, rows = Judge(Brief(given.request(), None)), []
     for step, model in enumerate(models):
-        seen = look(model, choose(model, None, None), reading.chunks(given), step=step, seed=reading.seed, targets=True)
-        rows = judge.judged(seen.observed(step, seed=reading.seed, device="cpu")).rows
+        seen = observe_model(
+            model, choose(model, None, None), reading.chunks(given), step=step, seed=reading.seed, targets=True
+        )
+        rows = judge.judged(finalize(seen, rows=8192, seed=reading.seed, device="cpu")).rows
     return {tuple(r[k] for k in KEY): r["value"] for r in rows if r["view"] and r["measure"] == "energy"}
 
 
@@ -119,7 +124,7 @@ def test_a_profile_is_made_on_the_gpu(changed, text, tmp_path):
         rows = open_run(run.path).table().to_pylist()
         found.append(
             {
-                (r["layer"], r["cloud"]): r["value"]
+                (r["layer"], r["subset"]): r["value"]
                 for r in rows  # step 0 is the twin, whose weights are drawn in the precision given
                 if r["measure"] == "top_share" and not r["variant"] and r["step"] == 1
             }

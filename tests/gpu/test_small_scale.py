@@ -48,7 +48,7 @@ def test_frequency_is_that_of_the_cpu():
                 model(**inputs).loss.backward()
             model.zero_grad()
         kinds = ("frequency_correlation", "bin_enrichment", "bin_energy", "bin_spread", "non_cancellation")
-        key = ("step", "view", "layer", "points", "cloud", "measure", "variant")
+        key = ("step", "view", "layer", "tensor", "subset", "measure", "variant")
         found.append({tuple(r[k] for k in key): r["value"] for r in scope.rows() if r["measure"] in kinds})
     cpu, gpu = found
     assert cpu.keys() == gpu.keys()

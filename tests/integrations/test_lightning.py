@@ -58,13 +58,13 @@ def test_weights_are_those_of_a_run_without_it(tmp_path, accumulate):
     assert all(torch.equal(a, b) for a, b in zip(bare, observed, strict=True))
     rows = callback.rows()
     assert {r["step"] for r in rows if r["measure"] == "energy"} == {0, 2, 4, 6}
-    assert {r["step"] for r in rows if r["points"] == "update"} == {0, 2, 4, 6}
+    assert {r["step"] for r in rows if r["tensor"] == "update"} == {0, 2, 4, 6}
     (first,) = [
         r for r in rows if (r["step"], r["layer"], r["measure"], r["view"]) == (0, 0, "energy", "representation")
     ]
     assert first["n"] == sum(int(batch(seed=i, sequences=12)["attention_mask"].sum()) for i in range(accumulate))
     with open(f"{trainer.logger.log_dir}/metrics.csv") as file:
-        logged = [row for row in csv.DictReader(file) if row.get("anisoscope/enrichment")]
+        logged = [row for row in csv.DictReader(file) if row.get("anisoscope/enrichment_haar")]
     assert {float(row["anisoscope/step"]) for row in logged} <= {0, 2, 4, 6}
     assert float(logged[-1]["anisoscope/step"]) == 6
 

@@ -60,11 +60,11 @@ def test_weights_are_those_of_a_run_without_it(tmp_path, accumulate):
     rows = callback.rows()
     assert {r["step"] for r in rows if r["measure"] == "energy"} == {0, 2, 4, 6}
     assert {r["view"] for r in rows if r["view"]} == {"representation", "weight", "embedding"}
-    assert {r["step"] for r in rows if r["points"] == "update"} == {0, 2, 4, 6}
+    assert {r["step"] for r in rows if r["tensor"] == "update"} == {0, 2, 4, 6}
     assert not [r for r in rows if r["measure"] == "skipped"]
-    logged = [logs for _, logs in reporter.logs if "anisoscope/enrichment" in logs]
+    logged = [logs for _, logs in reporter.logs if "anisoscope/enrichment_haar" in logs]
     assert [logs["anisoscope/step"] for logs in logged] == [0, 2, 4, 6]
-    assert any("anisoscope/enrichment" in entry for entry in trainer.state.log_history)
+    assert any("anisoscope/enrichment_haar" in entry for entry in trainer.state.log_history)
     assert {r["timing"] for r in rows if r["timing"]} == {"rolling", "anchored"}  # the length of training is known
     assert "training_step" not in vars(trainer)
 

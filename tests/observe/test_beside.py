@@ -21,8 +21,8 @@ def elsewhere(monkeypatch):
     started = []
 
     class Known(beside.Elsewhere):
-        def __init__(self, brief):
-            super().__init__(brief)
+        def __init__(self, brief, plugins=()):
+            super().__init__(brief, plugins)
             started.append(self)
 
     monkeypatch.setattr(beside, "cores_are_spare", lambda: True)

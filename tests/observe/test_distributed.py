@@ -15,6 +15,7 @@ import torch.multiprocessing as mp
 
 from anisoscope import AnisoscopeError, Scope
 from capture.families import batch, build
+from observe.grouped import grouped
 
 STEPS, SIZES = 3, ((12, 10), (12, 10), (12, 5))  # the last batch is uneven
 OPTIONS = {"steps": STEPS, "rank": 4, "resamples": 49, "strict": True, "schedule": 1, "anchor": 1, "timeout": 30}
@@ -68,14 +69,14 @@ def worker(rank, kind, folder):
     begin(rank, folder)
     model = prepared(kind)
     options = OPTIONS | ({"targets": True} if kind == "ddp" else {})
-    finish(rank, folder, train(model, model, Scope(model, **options), [rank]))
+    finish(rank, folder, train(model, model, Scope(model, **grouped(**options)), [rank]))
 
 
 def skipping(rank, kind, folder):
     """Rank 1 leaves one step out of the scope."""
     begin(rank, folder)
     model = build("gpt_neox").eval()
-    scope = Scope(model, **(OPTIONS | {"timeout": 3}))
+    scope = Scope(model, **grouped(**(OPTIONS | {"timeout": 3})))
     said, began = None, time.monotonic()
     try:
         for step in range(STEPS):
@@ -106,7 +107,7 @@ def two_processes(act, kind):
 
 
 KEY = (
-    "step", "tokens", "layer", "view", "points", "cloud", "proxy", "rank", "timing", "measure", "variant", "null", "n",
+    "step", "tokens", "layer", "view", "tensor", "subset", "proxy", "rank", "timing", "measure", "variant", "null", "n",
 )  # fmt: skip
 
 
@@ -116,7 +117,7 @@ def test_two_processes_give_the_rows_of_one(kind):
     assert second == []  # rank 0 writes
     model = build("gpt_neox").eval()
     options = OPTIONS | ({"targets": True} if kind == "ddp" else {})
-    expected = train(model, model, Scope(model, **options), [0, 1])
+    expected = train(model, model, Scope(model, **grouped(**options)), [0, 1])
     assert {r["view"] for r in first if r["view"]} == {"representation", "weight", "embedding"}
     assert {r["timing"] for r in first if r["timing"]} == {"rolling", "anchored"}
     assert not [r["note"] for r in first if r["measure"] == "skipped"]

@@ -47,7 +47,7 @@ def value(rows, points, measure="energy", **key):
         r
         for r in rows
         if r["view"] == "embedding"
-        and r["points"] == points
+        and r["tensor"] == points
         and r["measure"] == measure
         and all(r[k] == v for k, v in key.items())
     ]
@@ -64,7 +64,7 @@ def test_gradient_and_update_are_those_of_the_real_table():
     assert value(rows, "update")["value"] == pytest.approx(pooled_share(before, without_decay, ids), rel=1e-4)
     assert value(rows, "update")["value"] != pytest.approx(value(rows, "update-raw")["value"], rel=1e-3)
     assert value(rows, "gradients", "enrichment", null="haar")["n"] == len(ids)
-    assert {r["points"] for r in rows if r["proxy"]} == {"gradients", "update", "update-raw"}
+    assert {r["tensor"] for r in rows if r["proxy"]} == {"gradients", "update", "update-raw"}
 
 
 def test_both_sides_of_a_tied_table_are_told_apart():
@@ -94,7 +94,7 @@ def test_coupled_decay_is_part_of_the_gradient_and_a_step_that_never_comes_is_sa
     with scope.step():
         model(**batch(sequences=12)).loss.backward()
     rows = scope.rows()
-    assert {r["points"] for r in rows if r["proxy"]} == {"gradients"}
+    assert {r["tensor"] for r in rows if r["proxy"]} == {"gradients"}
     assert any("no optimiser step was seen" in (r["note"] or "") for r in rows)
 
 

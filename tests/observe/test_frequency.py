@@ -14,6 +14,7 @@ from anisoscope.evidence.frequency import frequency_bins
 from anisoscope.observe.tables import read_table
 from anisoscope.stats.hashing import second_fold
 from capture.families import VOCABULARY, batch, build
+from observe.grouped import grouped
 from reference import slow_types as types
 
 STEPS, SEQUENCES, LAYER = 4, 30, 2
@@ -86,7 +87,7 @@ def test_embeddings_against_frequency_are_those_of_a_slow_reference(name):
     seen = counts > 0
     x = np.log(counts[seen])
     tied = bool(torch.equal(kept[0]["tables"]["input"], kept[0]["tables"]["output"]))
-    assert {r["points"] for r in rows if r["measure"] == "frequency_correlation" and r["view"] == "embedding"} == (
+    assert {r["tensor"] for r in rows if r["measure"] == "frequency_correlation" and r["view"] == "embedding"} == (
         {"input"} if tied else {"input", "output"}
     )
     for points in ("input",) if tied else ("input", "output"):
@@ -95,12 +96,12 @@ def test_embeddings_against_frequency_are_those_of_a_slow_reference(name):
             distance = np.linalg.norm(table[seen] - middle, axis=1)
             for how, expected in (("pearson", stats.pearsonr), ("spearman", stats.spearmanr)):
                 variant = f"distance, {centre}, {how}"
-                found = value(rows, step=last, points=points, measure="frequency_correlation", variant=variant)
+                found = value(rows, step=last, tensor=points, measure="frequency_correlation", variant=variant)
                 assert found["value"] == pytest.approx(expected(x, distance).statistic, abs=1e-5)
                 assert found["low"] < found["value"] < found["high"]
                 assert found["n"] == seen.sum()
         wander = np.stack([k["tables"][points].numpy() for k in kept]).var(0).sum(1)[seen]
-        found = value(rows, step=last, points=points, measure="frequency_correlation", variant="trajectory, spearman")
+        found = value(rows, step=last, tensor=points, measure="frequency_correlation", variant="trajectory, spearman")
         assert found["value"] == pytest.approx(stats.spearmanr(x, wander).statistic, abs=1e-6)
     early = [r for r in rows if r["step"] < 2 and (r["variant"] or "").startswith("trajectory")]
     assert not early  # two places are no trajectory
@@ -134,7 +135,7 @@ def test_contextual_vectors_by_type_are_those_of_a_slow_reference(name):
     scale = (vectors - vectors.mean(0)).square().sum(1).mean()
     for k in range(5):
         chosen = torch.tensor([int(bins[i]) == k for i in ids])
-        found = value(rows, step=last, layer=LAYER, measure="bin_spread", cloud=f"input types {k + 1}/5")
+        found = value(rows, step=last, layer=LAYER, measure="bin_spread", subset=f"input types {k + 1}/5")
         expected = math.nan if not chosen.any() else float((spread[chosen].square().mean() / scale).sqrt())
         assert found["value"] == pytest.approx(expected, rel=1e-5, nan_ok=True)
 
@@ -172,7 +173,7 @@ def test_gradients_by_bin_are_those_of_a_slow_reference(name, side):
                 g = gradient[fold][place[fold] == k]
                 inside += float((g @ basis).square().sum())
                 outside += float((g - g @ basis @ basis.T).square().sum())
-            rest = {"step": last, "layer": LAYER, "points": "gradients", "cloud": f"{side} {by} {k + 1}/5"}
+            rest = {"step": last, "layer": LAYER, "tensor": "gradients", "subset": f"{side} {by} {k + 1}/5"}
             found = value(rows, **rest, measure="bin_enrichment", view="representation")
             expected = math.nan if not outside else (inside / 4) / (outside / (width - 4))
             assert found["value"] == pytest.approx(expected, rel=1e-4, nan_ok=True)
@@ -189,8 +190,8 @@ def test_gradients_by_bin_are_those_of_a_slow_reference(name, side):
 def test_the_update_of_embeddings_is_judged_by_bin():
     scope, _ = watched("gpt_neox")
     rows = [r for r in scope.rows() if r["view"] == "embedding" and r["measure"] == "bin_enrichment"]
-    assert {r["points"] for r in rows} == {"gradients", "update"}
-    assert {r["cloud"] for r in rows} == {f"input {by} {k}/5" for by in ("tokens", "types") for k in range(1, 6)}
+    assert {r["tensor"] for r in rows} == {"gradients", "update"}
+    assert {r["subset"] for r in rows} == {f"input {by} {k}/5" for by in ("tokens", "types") for k in range(1, 6)}
 
 
 def test_a_table_larger_than_the_sample_keeps_its_true_centres():
@@ -237,13 +238,13 @@ def test_a_restart_goes_on_with_counts_and_trajectories():
     options = {"rank": 4, "resamples": 19, "schedule": 1, "strict": True, "frequency": True, "resumable": True}
     torch.manual_seed(1)
     model = build("gpt_neox").eval()
-    whole = Scope(model, **options)
+    whole = Scope(model, **grouped(**options))
     go(model, whole, range(5))
     torch.manual_seed(1)
     model = build("gpt_neox").eval()
-    before = Scope(model, **options)
+    before = Scope(model, **grouped(**options))
     go(model, before, range(3))
-    after = Scope(model, first_step=3, **options)
+    after = Scope(model, **grouped(first_step=3, **options))
     after.restore(before.state())
     go(model, after, range(3, 5))
     wanted = [r for r in whole.rows() if r["step"] >= 3 and r["measure"] == "frequency_correlation"]

@@ -5,11 +5,12 @@ import math
 import pytest
 import torch
 
+from anisoscope.capture.sites import SiteKey
 from anisoscope.geometry.subspace import Subspace
 from anisoscope.observe import local
 from anisoscope.observe.judging import Place, Request
 from anisoscope.observe.local import local_rows
-from anisoscope.observe.statistics import Name, Observed
+from anisoscope.observe.statistics import Name, Observation
 from anisoscope.stats.reservoir import Selection
 from anisoscope.stats.running import Running
 from anisoscope.testing import sphere
@@ -25,20 +26,20 @@ def observed(activations, gradients, counts=None):
         mask = torch.zeros(2 * SEQUENCES, LENGTH, dtype=torch.bool)
         mask[fold::2] = True
         selection = Selection.of(tokens, mask, rows=8192)
-        for points, cloud in (("activations", activations), ("gradients", gradients)):
+        for tensor, cloud in (("activations", activations), ("gradients", gradients)):
             x = cloud.reshape(2 * SEQUENCES, LENGTH, WIDTH)
             running = Running.start(x, mask, parts=1)
             running.add(x, mask, torch.ones(1, 2 * SEQUENCES, dtype=torch.bool))
-            statistics[Name("representation", 0, points, fold, "rest")] = running.moments()[0]
-            statistics[Name("representation", 0, points, fold, "kept")] = selection.take(x)
-    return Observed(3, statistics, frequency=counts)
+            statistics[Name("representation", 0, tensor, fold, "rest")] = running.moments()[0]
+            statistics[Name("representation", 0, tensor, fold, "kept")] = selection.take(x)
+    return Observation(3, statistics, frequency=counts)
 
 
 def judged(found, basis):
-    place = Place("representation", 0, "all", "pca")
+    place = Place("representation", SiteKey(0), "all", "pca")
     request = Request(("pca",), basis.shape[1], ("all",), ("haar",), 99, 0)
     rows = local_rows(found, {place: (Subspace(basis), Subspace(basis))}, request)
-    return {(r["measure"], r["variant"], r["cloud"]): r for r in rows}
+    return {(r["measure"], r["variant"], r["subset"]): r for r in rows}
 
 
 def normal(*shape, seed=0):
@@ -64,7 +65,7 @@ def test_tangents_curvature_and_visible_curvature_of_a_planted_sphere():
     # Tokens have nothing to do with places here, so every type is spread over the sphere, by its radius R, and the
     # balls have the radius √2·R: half the sphere, heights uniform over R. Variance R²/12 off the tangent, 2R²/3 along.
     assert [row["value"] for row in seen] == pytest.approx([1 / 8] * 5, rel=0.2)
-    assert all("seen at radius" in row["note"] for row in seen)
+    assert all(row["radius"] > 0 for row in seen)
 
 
 def test_a_proxy_beside_the_cloud_holds_nothing_of_its_tangents():

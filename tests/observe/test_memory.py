@@ -7,6 +7,7 @@ from anisoscope import Scope
 from anisoscope.errors import AnisoscopeError
 from anisoscope.observe.memory import Memory
 from capture.families import batch, build
+from observe.grouped import grouped
 
 OPTIONS = {
     "steps": 12,
@@ -39,18 +40,18 @@ def test_a_restored_scope_goes_on_to_the_same_rows(stopped_after):
     """Stopped before and after the anchor (step 3), and between observations."""
     torch.manual_seed(0)
     model = build("gpt2").eval()  # no dropout: both trainings are to be the same
-    whole = Scope(model, **OPTIONS)
+    whole = Scope(model, **grouped(**OPTIONS))
     start = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     train(whole, model, range(12))
     expected = plain(whole.rows())
     assert {"rolling", "anchored"} <= {r["timing"] for r in whole.rows()}
 
     model.load_state_dict(start)
-    first = Scope(model, **OPTIONS)
+    first = Scope(model, **grouped(**OPTIONS))
     train(first, model, range(stopped_after))
     state = first.state()
     before = first.rows()
-    second = Scope(model, first_step=stopped_after, **OPTIONS)
+    second = Scope(model, **grouped(first_step=stopped_after, **OPTIONS))
     second.restore(state)
     train(second, model, range(stopped_after, 12))
     assert plain([*before, *second.rows()]) == expected
@@ -58,7 +59,7 @@ def test_a_restored_scope_goes_on_to_the_same_rows(stopped_after):
 
 def test_other_ranks_are_shown_beside():
     model = build("gpt2")
-    scope = Scope(model, **OPTIONS)
+    scope = Scope(model, **grouped(**OPTIONS))
     train(scope, model, range(1))
     rows = [r for r in scope.rows() if r["measure"] == "energy" and r["view"] == "representation" and r["layer"] == 1]
     by_rank = {r["rank"]: r["value"] for r in rows if r["proxy"] == "pca"}
@@ -76,24 +77,24 @@ def test_other_ranks_are_shown_beside():
 
 def test_concepts_name_tokens_that_were_there():
     model = build("gpt2")
-    scope = Scope(model, **OPTIONS)
+    scope = Scope(model, **grouped(**OPTIONS))
     train(scope, model, range(1))
     rows = [r for r in scope.rows() if r["measure"] == "concept"]
     assert rows
     seen = set(batch(seed=0, sequences=16)["input_ids"].flatten().tolist())
-    assert {int(r["note"]) for r in rows} <= seen
+    assert {r["token_id"] for r in rows} <= seen
     assert all(0 < r["value"] <= 1 for r in rows)
     for layer in {r["layer"] for r in rows}:
-        first = [r["value"] for r in rows if r["layer"] == layer and r["variant"].startswith("0:")]
+        first = [r["value"] for r in rows if r["layer"] == layer and r["item"] == 0]
         assert first == sorted(first, reverse=True)
 
 
 def test_a_damaged_state_is_named_and_of_another_version_refused():
-    scope = Scope(build("gpt2"), **OPTIONS)
+    scope = Scope(build("gpt2"), **grouped(**OPTIONS))
     state = scope.state()
     for broken in (b"", state[:40], state[: len(state) // 2], b"x" * 100):
         with pytest.raises(AnisoscopeError, match="damaged"):
             Memory.from_bytes(broken)
     with pytest.raises(AnisoscopeError, match="version 9"):
-        Memory.from_bytes(state.replace(b'\\"version\\": 1', b'\\"version\\": 9'))
+        Memory.from_bytes(state.replace(b'\\"version\\": 2', b'\\"version\\": 9'))
     assert Memory.from_bytes(state).tokens == 0

@@ -15,6 +15,7 @@ from anisoscope.observe.gathering import Gathering
 from anisoscope.observe.statistics import Name
 from anisoscope.stats.hashing import as_key, mix, sequence_keys
 from capture.families import FAMILIES, batch, build
+from observe.grouped import grouped
 
 
 def train(name, scope_of=None, steps=30, *, sequences=12, accumulate=1, configure=None):
@@ -45,7 +46,7 @@ def backward(model, step, micro, sequences):
 
 
 def small(model, **options):
-    return Scope(model, **({"steps": 30, "rank": 4, "resamples": 19, "strict": True} | options))
+    return Scope(model, **grouped(**({"steps": 30, "rank": 4, "resamples": 19, "strict": True} | options)))
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -83,15 +84,15 @@ class Store(Listener):
     def __init__(self):
         self.activations, self.gradients, self.pairs, self.batches = {}, {}, {}, {}
 
-    def activation(self, layer, x_BTD, batch):
-        self.activations.setdefault(layer, {})[batch.number] = x_BTD.double().clone()
+    def activation(self, at, x_BTD, batch):
+        self.activations.setdefault(at.layer, {})[batch.number] = x_BTD.double().clone()
         self.batches[batch.number] = batch
 
-    def gradient(self, layer, g_BTD, batch):
-        self.gradients.setdefault(layer, {})[batch.number] = g_BTD.double().clone()
+    def gradient(self, at, g_BTD, batch):
+        self.gradients.setdefault(at.layer, {})[batch.number] = g_BTD.double().clone()
 
-    def pair(self, layer, x_BTD, delta_BTF, batch):
-        self.pairs.setdefault(layer, {})[batch.number] = x_BTD.double().clone(), delta_BTF.double().clone()
+    def pair(self, at, x_BTD, delta_BTF, batch):
+        self.pairs.setdefault(at.layer, {})[batch.number] = x_BTD.double().clone(), delta_BTF.double().clone()
 
     def looked_up(self, tokens, gradient, batch):
         self.looked = [*getattr(self, "looked", []), (tokens.clone(), gradient.double().clone())]
@@ -139,9 +140,7 @@ def test_every_representation_number_is_that_of_the_slow_reference():
     for layer in store.activations:
         x, ids, folds = flattened(store, store.activations[layer])
         g, _, _ = flattened(store, store.gradients[layer])
-        expected = cross_fit(
-            x, g, rank=4, groups=ids, folds=folds, nulls=("haar", "normal", "axes"), resamples=99, radial=True
-        )
+        expected = cross_fit(x, g, rank=4, groups=ids, folds=folds, nulls=("haar", "normal", "axes"), resamples=99)
         key = {"view": "representation", "layer": layer, "proxy": "pca", "timing": "rolling"}
         assert chosen(rows, **key, measure="energy")["value"] == pytest.approx(expected.energy, rel=1e-5)
         for null in ("haar", "axes"):
@@ -280,7 +279,7 @@ def test_nothing_is_retained_after_close():
 
 def test_memory_does_not_grow_with_tokens():
     def numbers(listener):
-        name = Name("representation", 1, "activations", 0, "rest")
+        name = Name("representation", 1, "activations", 0, "rest", "transformer.h.0")
         statistics = listener.statistics
         return statistics[name].scatter.numel() + statistics[name._replace(part="kept")].values.numel()
 
@@ -349,7 +348,7 @@ def test_masked_positions_meet_masked_positions():
     from anisoscope import fit_subspace, pairing_share
     from anisoscope.observe.gathering import Gathering
     from anisoscope.observe.judging import _stacked
-    from anisoscope.observe.statistics import Observed
+    from anisoscope.observe.statistics import Observation
 
     g = torch.Generator().manual_seed(0)
     inputs = batch(sequences=24, padded=True)
@@ -358,8 +357,8 @@ def test_masked_positions_meet_masked_positions():
     listener = Gathering(("weight",))
     with Taps(model, find_sites(model), listener):
         model(**(inputs | {"labels": labels})).loss.backward()
-    observed = Observed(0, listener.statistics)
-    stacked = _stacked(observed, 1, 0, None)
+    observed = Observation(0, listener.statistics)
+    stacked = _stacked(observed, observed.sites("weight", "inputs")[0], 0, None)
     assert stacked.strata is not None
     keys = sequence_keys(inputs["input_ids"], inputs["attention_mask"].bool(), seed=0)
     for id_, strata, x in zip(stacked.ids[stacked.unit], stacked.strata, stacked.inputs, strict=True):

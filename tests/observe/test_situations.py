@@ -102,7 +102,7 @@ def test_training_is_bit_identical(situation):
     if situation == "scaler":
         assert skipped.keys() == {2}  # the overflow
         assert "finite" in skipped[2]
-        assert {r["step"] for r in rows if r["points"] == "update"} == {0, 4, 6}
+        assert {r["step"] for r in rows if r["tensor"] == "update"} == {0, 4, 6}
     else:
         assert not skipped
     views = {r["view"] for r in rows if r["view"]}

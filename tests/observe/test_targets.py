@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from anisoscope import Scope
+from anisoscope import EvidenceOptions, Scope
 from anisoscope.observe.targets import other_labels
 from capture.families import batch, build
 from observe.test_scope import chosen, small, train
@@ -25,7 +25,7 @@ def test_training_is_bit_identical_with_targets_and_probe():
         for view in ("representation", "weight", "embedding"):
             assert {(view, "targets"), (view, "targets-uniform")} <= nulls
         for r in rows:
-            if r["null"] == "targets" and r["points"] == "gradients":
+            if r["null"] == "targets" and r["tensor"] == "gradients":
                 assert r["low"] < r["value"] < r["high"]
                 assert 0 < r["p"] <= 1
         assert {r["layer"] for r in rows if r["measure"] == "two_nn"} == {0, 1, 2, 3}
@@ -120,7 +120,9 @@ def test_a_loss_function_takes_the_place_of_labels():
         return torch.nn.functional.cross_entropy(output.logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
 
     ids = batch(sequences=12, padded=False)["input_ids"]
-    scope = Scope(model, rank=4, resamples=19, schedule=[0], targets=True, loss_fn=loss_fn, strict=True)
+    scope = Scope(
+        model, rank=4, resamples=19, schedule=[0], targets=True, strict=True, evidence=EvidenceOptions(loss_fn=loss_fn)
+    )
     with scope.step():
         loss_fn(model(input_ids=ids), ids).backward()
     found = [r for r in scope.rows() if r["null"] == "targets" and r["view"] == "representation"]
@@ -149,7 +151,7 @@ def test_the_probe_is_the_dimension_of_the_held_out_states():
         states = model.eval()(input_ids=ids, output_hidden_states=True).hidden_states
     for layer in (1, 2):
         expected = two_nn(states[layer].flatten(0, 1))
-        found = chosen(scope.rows(), measure="two_nn", layer=layer, cloud="all")
+        found = chosen(scope.rows(), measure="two_nn", layer=layer, subset="all")
         assert found["value"] == pytest.approx(expected.value, rel=1e-3)
         assert found["n"] == expected.n
-    assert "fewer than 4096" in chosen(scope.rows(), measure="two_nn", layer=0, cloud="all")["note"]
+    assert "fewer than 4096" in chosen(scope.rows(), measure="two_nn", layer=0, subset="all")["note"]

@@ -7,11 +7,12 @@ import pytest
 import torch
 from scipy import stats
 
+from anisoscope.capture.sites import SiteKey
 from anisoscope.evidence.frequency import by_type
 from anisoscope.observe.frequency import trajectory_rows
 from anisoscope.observe.judging import Request
 from anisoscope.observe.memory import Memory
-from anisoscope.observe.statistics import Name, Observed
+from anisoscope.observe.statistics import Name, Observation
 from anisoscope.observe.trajectories import FOLLOWED, Trajectories, TypeMeans
 from anisoscope.stats.hashing import as_key, mix
 from anisoscope.stats.moments import Moments
@@ -32,7 +33,7 @@ def observed(step, tokens_BT, x_BTD):
         name = Name("representation", 1, "activations", fold, "rest")
         found[name] = Moments.of(x[:, 1:], higher=False)
         found[name._replace(part="kept")] = Reservoir.of_sequences(x, tokens, rows=1 << 13)
-    return Observed(step, found)
+    return Observation(step, found)
 
 
 def still(seed, observations=15):
@@ -46,7 +47,7 @@ def still(seed, observations=15):
 
 def correlated(trajectories, counts=1e6 * ZIPF, how="pearson"):
     rows = trajectory_rows(trajectories, counts, REQUEST, step=9)
-    return value(rows, view="representation", layer=1, cloud="no-first", variant=f"trajectory, {how}")
+    return value(rows, view="representation", layer=1, subset="no-first", variant=f"trajectory, {how}")
 
 
 def test_types_that_come_and_go_are_those_of_a_slow_reference():
@@ -55,12 +56,12 @@ def test_types_that_come_and_go_are_those_of_a_slow_reference():
     for _ in range(9):
         ids = torch.randperm(60)[: int(torch.randint(0, 50, ()))].sort().values
         means, noise = torch.randn(len(ids), 5, dtype=torch.float64) + 3 * ids[:, None] / 60, torch.rand(len(ids)) / 9
-        found.add({}, {1: TypeMeans(ids, means, noise)})
+        found.add({}, {SiteKey(1): TypeMeans(ids, means, noise)})
         for i, mean, variance in zip(ids.tolist(), means.numpy(), noise.tolist(), strict=True):
             places.setdefault(i, []).append(mean)
             noises.setdefault(i, []).append(variance)
     often = sorted(i for i, seen in places.items() if len(seen) >= 3)
-    wandered = found.contexts[1].wandered()
+    wandered = found.contexts[SiteKey(1)].wandered()
     assert wandered.ids.tolist() == often
     assert len({len(places[i]) for i in often}) > 2
     expected = [np.var(places[i], axis=0, ddof=1).sum() - np.mean(noises[i]) for i in often]
@@ -91,7 +92,7 @@ def test_a_scope_tells_how_contextual_means_wander():
     often = sorted(i for i, seen in places.items() if len(seen) >= 3)
     wander = [np.var(places[i], axis=0, ddof=1).sum() - np.mean(noises[i]) for i in often]
     x, rows = COUNTS[often].double().log(), scope.rows()
-    common = {"layer": LAYER, "view": "representation", "cloud": "no-first", "measure": "frequency_correlation"}
+    common = {"layer": LAYER, "view": "representation", "subset": "no-first", "measure": "frequency_correlation"}
     for how, expected in (("pearson", stats.pearsonr), ("spearman", stats.spearmanr)):
         found = value(rows, **common, step=STEPS - 1, variant=f"trajectory, {how}")
         assert found["value"] == pytest.approx(expected(x, wander).statistic, abs=1e-5)
@@ -104,9 +105,9 @@ def test_the_noise_of_means_of_few_vectors_is_no_wandering():
     for seed in range(10):
         found, raw = Trajectories(), Trajectories()
         for each in still(seed):
-            means = TypeMeans.of(each, 1)
-            found.add({}, {1: means})
-            raw.add({}, {1: TypeMeans(means.ids, means.means, torch.zeros_like(means.noise))})
+            means = TypeMeans.of(each, SiteKey(1))
+            found.add({}, {SiteKey(1): means})
+            raw.add({}, {SiteKey(1): TypeMeans(means.ids, means.means, torch.zeros_like(means.noise))})
         row = correlated(found)
         covered += row["low"] < 0 < row["high"]
         values.append(row["value"])
@@ -122,9 +123,9 @@ def test_types_that_come_rarely_do_not_seem_to_wander_less():
         for _ in range(12):
             ids = (torch.rand(400, generator=generator) < comes).nonzero()[:, 0]
             means = torch.randn(len(ids), 40, generator=generator)
-            found.add({}, {1: TypeMeans(ids, means, torch.zeros(len(ids)))})
+            found.add({}, {SiteKey(1): TypeMeans(ids, means, torch.zeros(len(ids)))})
         values.append(correlated(found, 1e6 * comes)["value"])
-        types = found.contexts[1]
+        types = found.contexts[SiteKey(1)]
         often = types.count >= 3
         divided = types.squares[often] / types.count[often]
         assert stats.pearsonr(comes[types.ids[often]].log(), divided).statistic > 0.4
@@ -138,8 +139,8 @@ def test_memory_is_bounded_and_those_that_are_followed_have_missed_nothing():
         ids = torch.randperm(262_144, generator=generator)[:4000]
         ids = torch.cat([ids, torch.arange(2000)]).unique()
         came.append(ids)
-        found.add({}, {1: TypeMeans(ids, torch.randn(len(ids), 8), torch.zeros(len(ids)))})
-    types = found.contexts[1]
+        found.add({}, {SiteKey(1): TypeMeans(ids, torch.randn(len(ids), 8), torch.zeros(len(ids)))})
+    types = found.contexts[SiteKey(1)]
     every, times = torch.cat(came).unique(return_counts=True)
     smallest = as_key(mix(every)).argsort()[:FOLLOWED].sort().values
     assert torch.equal(types.ids, every[smallest])
@@ -151,7 +152,7 @@ def test_a_restart_goes_on_to_the_same_rows():
     batches = list(still(1, 6))
     whole, first, second = Trajectories(), Trajectories(), Trajectories()
     for k, each in enumerate(batches):
-        means = {layer: TypeMeans.of(each, 1) for layer in (2, 1)}
+        means = {SiteKey(layer): TypeMeans.of(each, SiteKey(1)) for layer in (2, 1)}
         whole.add({}, means)
         (first if k < 4 else second).add({}, means)
         if k == 3:
@@ -167,7 +168,7 @@ def test_too_few_observations_say_nothing_and_too_few_types_say_why():
     found = Trajectories()
     for count in range(3):
         assert trajectory_rows(found, 1e6 * ZIPF, REQUEST, step=count) == []
-        found.add({}, {1: TypeMeans(torch.arange(count), torch.randn(count, 4), torch.zeros(count))})
+        found.add({}, {SiteKey(1): TypeMeans(torch.arange(count), torch.randn(count, 4), torch.zeros(count))})
     row = correlated(found)
     assert math.isnan(row["value"])
     assert "0 types" in row["note"]

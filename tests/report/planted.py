@@ -64,8 +64,8 @@ def _judged(role, step, rng, supported, view, layer, proxy, timing, cloud, rank)
         "tokens": step * 4096,
         "layer": layer,
         "view": view,
-        "points": "gradients",
-        "cloud": cloud,
+        "tensor": "gradients",
+        "subset": cloud,
         "proxy": proxy,
     }
     common |= {"rank": rank, "timing": timing, "n": 64}
@@ -121,8 +121,8 @@ def clouds(role: str, step: int, rng: np.random.Generator) -> list[dict[str, Any
                     "step": step,
                     "layer": layer,
                     "view": "representation",
-                    "points": points,
-                    "cloud": cloud,
+                    "tensor": points,
+                    "subset": cloud,
                     "n": 8192,
                 }
                 rows += [common | {"measure": name, "value": value} for name, value in values.items()]
@@ -132,8 +132,8 @@ def clouds(role: str, step: int, rng: np.random.Generator) -> list[dict[str, Any
                     "step": step,
                     "layer": layer,
                     "view": "representation",
-                    "points": "activations",
-                    "cloud": cloud,
+                    "tensor": "activations",
+                    "subset": cloud,
                     "n": 4096,
                 }
                 | {"measure": "two_nn", "variant": "probe", "value": value, "low": value - 0.3, "high": value + 0.3}
@@ -146,8 +146,8 @@ def clouds(role: str, step: int, rng: np.random.Generator) -> list[dict[str, Any
                             "step": step,
                             "layer": layer,
                             "view": "representation",
-                            "points": "activations",
-                            "cloud": "all",
+                            "tensor": "activations",
+                            "subset": "all",
                         }
                         | {
                             "proxy": proxy,
@@ -178,9 +178,10 @@ def about(role: str, step: int) -> list[dict[str, Any]]:
                 "layer": layer,
                 "proxy": "semi_nmf",
                 "measure": "concept",
-                "variant": f"{k}:{r}",
+                "item": k,
+                "place": r,
                 "value": 9.0 - r,
-                "note": token,
+                "token": token,
             }
             for layer in (1, 3)
             for k in range(3)

@@ -12,7 +12,7 @@ from anisoscope.report.reading import read
 from anisoscope.report.tree import LadderFigure
 from anisoscope.report.view import view
 from anisoscope.store.run import create_run
-from anisoscope.verdict import RUNGS
+from anisoscope.vocabulary import ladder_of
 
 PASS, FLAT, LOW = (3.0, 2.5, 3.5, 0.01), (1.0, 0.9, 1.1, 0.7), (0.6, 0.5, 0.7, 0.01)
 OPEN = (3.0, None, None, None)
@@ -22,7 +22,7 @@ def finding_of(tmp_path, **given):
     """A run of one model with three layers and these numbers at steps 10 and 90 of 100."""
     run = create_run(tmp_path / "run", steps=100)
     for step in (10, 90):
-        common = {"step": step, "view": "representation", "points": "gradients", "cloud": "all", "proxy": "pca"}
+        common = {"step": step, "view": "representation", "tensor": "gradients", "subset": "all", "proxy": "pca"}
         common |= {"rank": 8, "timing": "rolling", "measure": "enrichment", "role": "decoder", "seed": 0}
         rows = []
         for null, (value, low, high, q) in given.items():
@@ -36,7 +36,7 @@ def finding_of(tmp_path, **given):
 
 
 def everything(status):
-    return dict.fromkeys([null.replace("-", "_") for null in RUNGS["representation"]], status)
+    return dict.fromkeys([null.replace("-", "_") for null in ladder_of("representation")], status)
 
 
 def test_a_claim_that_stops_at_targets_says_why(tmp_path):
@@ -126,7 +126,7 @@ def one_layer(tmp_path, name, changed):
         ("representation", "pca", "targets", 20): 1.0,
     } | changed
     run = create_run(tmp_path / name, config={"rank": 4}, kind="pair", steps=100)
-    common = {"role": "decoder", "model": "m", "seed": 0, "layer": 1, "points": "gradients", "cloud": "all"}
+    common = {"role": "decoder", "model": "m", "seed": 0, "layer": 1, "tensor": "gradients", "subset": "all"}
     common |= {"timing": "rolling", "rank": 4, "low": 0.01, "high": 99.0}
     for (where, proxy, null, step), value in usual.items():
         found = {"view": where, "proxy": proxy, "null": null, "step": step, "measure": "enrichment", "value": value}

@@ -10,17 +10,17 @@ from anisoscope.report.tree import Figure, Table, Text
 from anisoscope.report.view import view
 from anisoscope.store.run import create_run
 
-COMMON = {"model": "m", "role": "decoder", "seed": 0, "cloud": "all"}
+COMMON = {"model": "m", "role": "decoder", "seed": 0, "subset": "all"}
 
 
-def correlation(variant, value, points="output", step=10, half=0.05, **rest):
-    where = {"view": "embedding", "points": points, "layer": 0} | rest
+def correlation(variant, value, tensor="output", step=10, half=0.05, **rest):
+    where = {"view": "embedding", "tensor": tensor, "layer": 0} | rest
     numbers = {"value": value, "low": value - half, "high": value + half, "n": 500}
     return COMMON | where | numbers | {"step": step, "measure": "frequency_correlation", "variant": variant}
 
 
 def binned(measure, cloud, value, step=10, layer=1, **rest):
-    where = {"view": "representation", "points": "gradients", "layer": layer, "cloud": cloud, "step": step}
+    where = {"view": "representation", "tensor": "gradients", "layer": layer, "subset": cloud, "step": step}
     numbers = {"value": value, "low": 0.9 * value, "high": 1.1 * value, "n": 100}
     return COMMON | where | numbers | {"measure": measure} | rest
 
@@ -37,23 +37,24 @@ def rows(*, pinned=-0.4, slope=0.3):
     for k, count in enumerate((1, 10, 100, 1000)):
         place = {
             "measure": "type_place",
-            "variant": f"distance, plain:{k}",
+            "variant": "distance, plain",
+            "item": k,
             "value": count**0.1,
             "n": count,
-            "note": "the",
+            "token": "the",
         }
-        found.append(COMMON | place | {"view": "embedding", "points": "output", "layer": 0, "step": 10})
+        found.append(COMMON | place | {"view": "embedding", "tensor": "output", "layer": 0, "step": 10})
     return found
 
 
 def small(*, inside=0.9, clear=(True, False)):
     found = []
     for layer, fine in enumerate(clear):
-        where = COMMON | {"view": "representation", "layer": layer, "step": 10, "points": "activations"}
+        where = COMMON | {"view": "representation", "layer": layer, "step": 10, "tensor": "activations"}
         for variant, value in ((None, inside), ("normal part", 0.4), ("gaussian", 0.5), ("random proxy", 0.1)):
             numbers = {"value": value, "low": value - 0.05, "high": value + 0.05, "n": 64}
             found.append(where | numbers | {"measure": "tangent_overlap", "variant": variant})
-        premise = where | {"view": "weight", "points": "gradients", "measure": "non_cancellation"}
+        premise = where | {"view": "weight", "tensor": "gradients", "measure": "non_cancellation"}
         numbers = {"value": 1.3, "low": 1.1, "high": 1.6, "note": "holds" if fine else "cannot tell"}
         found.append(premise | numbers | {"variant": "tangent over normal"})
         found.append(premise | {"value": 0.3, "low": 0.2, "high": 0.4})
@@ -109,7 +110,7 @@ def test_tangency_and_the_premise_in_words(tmp_path):
 
 
 def test_a_curvature_that_is_told_no_longer_says_when_it_was(tmp_path):
-    told = COMMON | {"view": "representation", "layer": 1, "step": 5, "points": "activations", "measure": "curvature"}
+    told = COMMON | {"view": "representation", "layer": 1, "step": 5, "tensor": "activations", "measure": "curvature"}
     told |= {"variant": "rms", "value": 0.2, "low": 0.1, "high": 0.3}
     said = words(local_section(context(tmp_path, small(), [told])))
     assert "curvature (rms) 0.2 [0.1, 0.3] at 1 layer that allow a number at step 5, and none later." in said

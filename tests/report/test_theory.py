@@ -15,9 +15,11 @@ from study.test_theory import SMALL, Silent
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    from anisoscope.study.theory import laboratory_of, theory
+    from anisoscope.study.options import made_of
+    from anisoscope.study.theory import theory
+    from anisoscope.study.theory_settings import Laboratory
 
-    return theory(laboratory_of(SMALL), Silent(), out=tmp_path_factory.mktemp("theory") / "lab")
+    return theory(made_of(Laboratory, SMALL), Silent(), out=tmp_path_factory.mktemp("theory") / "lab")
 
 
 def planted(*, note="holds", corrected=1.0, published=0.3, ratio=None, held=None):
@@ -89,7 +91,7 @@ def test_a_bound_that_no_theorem_promises_is_not_refuted_by_a_miss():
 def test_all_round_means_one_thing_on_the_page(run):
     """Mirror images; tokens that are only drawn evenly are called uniform, in runs of old as well."""
     rows = run.table().to_pylist()
-    old = [row | {"cloud": "all round"} if row["cloud"] == "uniform" else row for row in rows]
+    old = [row | {"subset": "all round"} if row["subset"] == "uniform" else row for row in rows]
     assert old != rows
     for given in (rows, old):
         figure = bounds_blocks(Laboratory(given))[-1]

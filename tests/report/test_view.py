@@ -34,7 +34,7 @@ def values(path, *, step_in, **where):
     return table.filter(keep)
 
 
-USUAL = {"cloud": "all", "proxy": "pca", "timing": "rolling", "rank": RANK, "points": "gradients"}
+USUAL = {"subset": "all", "proxy": "pca", "timing": "rolling", "rank": RANK, "tensor": "gradients"}
 EARLY = [s for s in STEPS if s <= 0.3 * TOTAL]
 LATE = [s for s in STEPS if s >= 0.7 * TOTAL]
 
@@ -128,7 +128,7 @@ def test_bell_and_phases_follow_their_rule(good):
 def dimension_run(path, values, n):
     run = create_run(path, steps=100)
     for step in (0, 50, 100):
-        common = {"step": step, "view": "representation", "points": "activations", "cloud": "all", "measure": "two_nn"}
+        common = {"step": step, "view": "representation", "tensor": "activations", "subset": "all", "measure": "two_nn"}
         rows = [
             common | {"layer": i, "value": v + 0.01 * step, "n": k}
             for i, (v, k) in enumerate(zip(values, n, strict=True))
@@ -197,7 +197,7 @@ def test_an_empty_run_has_sentences_instead_of_plots(tmp_path):
 
 def test_a_plain_scope_run_without_role_or_intervals_is_reported(tmp_path):
     run = create_run(tmp_path / "plain", kind="scope")
-    common = {"step": 0, "layer": 1, "view": "representation", "points": "gradients", "cloud": "all", "proxy": "svd"}
+    common = {"step": 0, "layer": 1, "view": "representation", "tensor": "gradients", "subset": "all", "proxy": "svd"}
     common |= {"rank": 4, "timing": "rolling"}
     note = {"step": 0, "measure": "enrichment", "null": "targets", "value": math.nan, "note": "no labels in the batch"}
     run.write("scope", [common | {"measure": "enrichment", "null": "haar", "value": 2.0, "low": None}, note])
@@ -213,7 +213,7 @@ def test_a_plain_scope_run_without_role_or_intervals_is_reported(tmp_path):
 
 def test_hostile_text_is_made_visible_on_the_way_in(planted):
     source = read([str(planted / "good")]).sources[0]
-    notes = {row["note"] for row in source.rows if row["measure"] == "concept"}
+    notes = {row["token"] for row in source.rows if row["measure"] == "concept"}
     assert HOSTILE in notes  # plain characters stay; the page escapes them
     assert "⟨U+202E⟩evil⟨U+202C⟩" in notes
     assert "nul⟨U+0000⟩byte" in notes

@@ -13,22 +13,24 @@ from anisoscope.data.tokens import prepare
 from anisoscope.errors import AnisoscopeError, BrokenRuleError
 from anisoscope.models.loading import describe, load, locate
 from anisoscope.observe.choosing import choose
+from anisoscope.observe.finalize import finalize
 from anisoscope.observe.judge import Brief, Judge
 from anisoscope.observe.judging import Request
-from anisoscope.observe.looking import look
+from anisoscope.observe.offline import observe_model
 from anisoscope.store.run import open_run
 from anisoscope.study import checkpoints as study
 from anisoscope.study import keeping as kept
-from anisoscope.study.examination import NULLS, examination_of
 from anisoscope.study.histories import Origin
 from anisoscope.study.lessons import Lessons, collated
+from anisoscope.study.model_settings import Examination, HistoryPlan
+from anisoscope.study.options import made_of
 from anisoscope.study.overseeing import JobLines
 from anisoscope.study.pair import pair
 from anisoscope.study.pool import Means
 from anisoscope.study.training import Job, _scope_seed
 from study.jobs import Quiet, corpus, settings
 
-KEYS = ("step", "layer", "view", "points", "cloud", "proxy", "rank", "timing", "measure", "variant", "null")
+KEYS = ("step", "layer", "view", "tensor", "subset", "proxy", "rank", "timing", "measure", "variant", "null")
 ALL = ("model", "role", "seed", *KEYS, "value", "low", "high", "p", "q", "n", "note", "site", "tokens")
 
 
@@ -63,11 +65,11 @@ def examined(trained, **changed):
         "threads": 1,
         "device": "cpu",
     }
-    return examination_of(given | changed)
+    return made_of(Examination, given | changed)
 
 
 def plan(**changed):
-    return study.Plan(**({"probe": 0} | changed))
+    return HistoryPlan(**({"probe": 0} | changed))
 
 
 def by_key(rows):
@@ -82,15 +84,17 @@ def test_the_same_steps_and_batches_give_what_the_scope_saw_live(trained, role):
     samples = given.steps * given.batch
     lessons = Lessons(data, role, samples=samples, seed=0, mask_rate=given.mask_rate)
     seed = _scope_seed(Job(given, role, 0, folder / "run"), lessons)
-    request = Request(given.proxies, given.rank, ("all",), NULLS, given.resamples, seed, given.other_ranks)
+    request = Request(
+        given.proxies, given.rank, ("all",), Examination().nulls, given.resamples, seed, given.other_ranks
+    )
     judge = Judge(Brief(request, int(0.3 * given.steps)))
     assert len(given.observed) >= 12
     compared = 0
     for step in given.observed:
         model = load(describe(locate(str(history(trained, role) / f"checkpoint-{step}"))))
         batch = collated([lessons[k] for k in range(step * given.batch, (step + 1) * given.batch)])
-        seen = look(model, choose(model, None, None), [batch], step=step, seed=seed, targets=True)
-        for key, row in by_key(judge.judged(seen.observed(step, seed=seed)).rows).items():
+        seen = observe_model(model, choose(model, None, None), [batch], step=step, seed=seed, targets=True)
+        for key, row in by_key(judge.judged(finalize(seen, rows=8192, seed=seed)).rows).items():
             if row["view"] is None or row["measure"] == "note":
                 continue
             compared += 1
@@ -112,17 +116,17 @@ def test_a_history_becomes_a_run_like_any_other(trained, tmp_path):
     assert {r["timing"] for r in rows if r["measure"] == "energy"} == {"rolling", "anchored"}
     anchored = {r["step"] for r in rows if r["timing"] == "anchored"}
     assert min(anchored) > 0.3 * run.manifest["steps"] - 1
-    assert {r["null"] for r in rows if r["measure"] == "enrichment" and r["step"]} == set(NULLS)
+    assert {r["null"] for r in rows if r["measure"] == "enrichment" and r["step"]} == set(Examination().nulls)
     assert not [r for r in rows if r["null"] == "init" and r["step"] == 0]
     assert {r["variant"] for r in rows if r["measure"] == "angle"} == {"since first", "since previous"}
     start = {r["layer"]: r["value"] for r in rows if r["measure"] == "angle" and r["step"] == steps[1]}
     assert all(angle >= 0 for angle in start.values())
     assert {r["site"] for r in rows if r["view"] == "weight"} >= {"gpt_neox.layers.0.mlp.dense_h_to_4h"}
-    wandering = {r["step"] for r in rows if r["variant"] == "trajectory, spearman" and r["points"] == "input"}
+    wandering = {r["step"] for r in rows if r["variant"] == "trajectory, spearman" and r["tensor"] == "input"}
     assert wandering == set(steps[2:])  # of two places nothing can be said
     contextual = [r for r in rows if r["variant"] == "trajectory, spearman" and r["view"] == "representation"]
-    assert {(r["step"], r["cloud"]) for r in contextual} == {(step, "no-first") for step in steps[2:]}
-    gradients = [r for r in rows if r["view"] == "representation" and r["points"] == "gradients"]
+    assert {(r["step"], r["subset"]) for r in contextual} == {(step, "no-first") for step in steps[2:]}
+    gradients = [r for r in rows if r["view"] == "representation" and r["tensor"] == "gradients"]
     assert {(r["layer"], r["site"]) for r in contextual} == {(r["layer"], r["site"]) for r in gradients}
     assert all(r["n"] >= 8 and not math.isnan(r["value"]) for r in contextual)
     left = {path.name for path in (tmp_path / "run").iterdir() if path.suffix == ".work" or "places" in path.name}
@@ -145,7 +149,7 @@ def test_a_study_goes_on_after_it_was_stopped(trained, tmp_path, monkeypatch):
     whole = study.studied(some_of, *given, quiet(), out=tmp_path / "whole")
     from anisoscope.study import checkpoint_jobs
 
-    taken, real = [], checkpoint_jobs.look
+    taken, real = [], checkpoint_jobs.observe_model
 
     def some(*args, **kwargs):
         taken.append(kwargs["step"])
@@ -153,9 +157,9 @@ def test_a_study_goes_on_after_it_was_stopped(trained, tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return real(*args, **kwargs)
 
-    monkeypatch.setattr(checkpoint_jobs, "look", some)
+    monkeypatch.setattr(checkpoint_jobs, "observe_model", some)
     assert not study.studied(some_of, *given, quiet(), out=tmp_path / "stopped").finished
-    monkeypatch.setattr(checkpoint_jobs, "look", real)
+    monkeypatch.setattr(checkpoint_jobs, "observe_model", real)
     stopped = open_run(tmp_path / "stopped")
     assert stopped.manifest["status"] == "interrupted"
     assert len(stopped.manifest["done"]) == 3
@@ -212,7 +216,9 @@ def test_a_checkpoint_that_is_another_one_is_left_out_and_named(trained, tmp_pat
     run = study.studied([where], examined(trained), plan(), Means(), quiet(), out=tmp_path / "run")
     assert list(run.manifest["integrity"]["left_out"]) == [f"checkpoint-{other}"]
     assert other not in {r["step"] for r in run.table().to_pylist()}
-    run = study.studied([where], examined(trained), plan(untrusted=True), Means(), quiet(), out=tmp_path / "all")
+    run = study.studied(
+        [where], examined(trained), plan(include_untrusted=True), Means(), quiet(), out=tmp_path / "all"
+    )
     assert other in {r["step"] for r in run.table().to_pylist()}
 
 
@@ -265,7 +271,7 @@ def test_weights_are_not_changed_by_a_study(trained):
     before = [p.detach().clone() for p in model.parameters()]
     lessons = torch.randint(10, 300, (12, 16), generator=torch.Generator().manual_seed(0))
     batch = {"input_ids": lessons, "attention_mask": torch.ones_like(lessons), "labels": lessons}
-    look(model, choose(model, None, None), [batch], step=0, targets=True)
+    observe_model(model, choose(model, None, None), [batch], step=0, targets=True)
     assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
 
 

@@ -70,10 +70,10 @@ def test_its_frequency_statistics_are_those_of_a_slow_reference(out, role):
         for centre, middle in (("plain", table[seen].mean(0)), ("weighted", counts @ table / counts.sum())):
             distance = np.linalg.norm(table[seen] - middle, axis=1)
             for how, reference in (("pearson", stats.pearsonr), ("spearman", stats.spearmanr)):
-                found = said("frequency_correlation", points=points, variant=f"distance, {centre}, {how}")
+                found = said("frequency_correlation", tensor=points, variant=f"distance, {centre}, {how}")
                 assert found == pytest.approx(reference(log_count, distance).statistic, abs=1e-5)
         wander = np.stack(history).var(0).sum(1)[seen]
-        found = said("frequency_correlation", points=points, variant="trajectory, spearman")
+        found = said("frequency_correlation", tensor=points, variant="trajectory, spearman")
         assert found == pytest.approx(stats.spearmanr(log_count, wander).statistic, abs=1e-5)
 
     size, layer = given.batch, given.layers // 2
@@ -95,7 +95,7 @@ def test_its_frequency_statistics_are_those_of_a_slow_reference(out, role):
         whole = float(energy[mask].sum())
         for k in range(-1, 5):  # −1: the mask token and what nothing was asked of
             cloud = f"{side} tokens " + ("uncounted" if k < 0 else f"{k + 1}/5")
-            found = said("bin_energy", layer=layer, view="representation", cloud=cloud)
+            found = said("bin_energy", layer=layer, view="representation", subset=cloud)
             expected = float(energy[mask & (place == k)].sum()) / whole
             assert found == pytest.approx(expected, rel=1e-3) or (math.isnan(found) and expected == 0)
     later = mask.clone()

@@ -67,7 +67,7 @@ def test_both_models_of_every_seed_are_in_one_run(whole):
     assert set(frame[frame["measure"] == "enrichment"]["rank"]) == {2, 4}
     concepts = frame[frame["measure"] == "concept"]
     assert len(concepts)
-    assert not concepts["note"].str.fullmatch(r"\d+").all()  # texts of tokens, not their ids
+    assert not concepts["token"].str.fullmatch(r"\d+").all()  # texts of tokens, not their ids
     assert frame[frame["measure"] == "skipped"]["note"].to_list() == []
     assert len(display.steps) == 24
     sites = frame[(frame["role"] == "decoder") & (frame["layer"] == 1)].groupby("view")["site"].first().to_dict()
@@ -82,7 +82,7 @@ def test_the_last_proxies_are_kept_as_orthonormal_bases(whole):
     run = open_run(where / "run")
     for timing in ("rolling", "anchored"):
         kept = run.tensors(f"subspaces-encoder-0-{timing}")
-        basis = kept["representation.1.all.pca.0"].astype(np.float64)
+        basis = kept["representation/1/gpt_neox.layers.0/all/pca/0"].astype(np.float64)
         assert basis.shape == (16, 4)
         assert np.abs(basis.T @ basis - np.eye(4)).max() < 1e-6
     counts = run.tensors("counts-decoder-0")["counts"]
@@ -145,6 +145,7 @@ def test_twins_start_from_the_same_weights_and_differ_in_mask_and_objective_alon
     assert float(loss) == pytest.approx(float(expected), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_two_runs_with_one_seed_give_identical_rows(whole, tmp_path):
     where, *_ = whole
     pair(settings(where), Quiet(), out=tmp_path / "again")

@@ -15,12 +15,15 @@ from anisoscope.geometry.isotropy import top_share
 from anisoscope.models.catalogue import CATALOGUE
 from anisoscope.models.loading import describe, load, locate, untrained
 from anisoscope.observe.choosing import choose
+from anisoscope.observe.finalize import finalize
 from anisoscope.observe.judge import Brief, Judge
-from anisoscope.observe.looking import look
+from anisoscope.observe.offline import observe_model
 from anisoscope.report.make import make_report
 from anisoscope.store.run import open_run
-from anisoscope.study.examination import Examination, examination_of, loaded, read_text, twin
+from anisoscope.study.examination import loaded, read_text, twin
 from anisoscope.study.layers import Profile, draw, sequences_needed, vectors_of
+from anisoscope.study.model_settings import ProfileSettings
+from anisoscope.study.options import made_of
 from anisoscope.study.overseeing import JobLines
 from anisoscope.study.profile import planned, profile
 from anisoscope.study.sizing import statistics_bytes
@@ -38,7 +41,7 @@ def quiet():
 
 def settings(text, **changed):
     given = {"text": text, "length": 32, "sequences": 16, "chunk": 6, "rank": 4, "resamples": 19, "batches": 2}
-    return examination_of(given | {"threads": 1, "device": "cpu", "proxies": ("pca",)} | changed)
+    return made_of(ProfileSettings, given | {"threads": 1, "device": "cpu", "proxies": ("pca",)} | changed)
 
 
 @pytest.mark.parametrize("model_type", sorted({entry.model_type for entry in CATALOGUE}))
@@ -48,8 +51,10 @@ def test_every_architecture_of_the_literature_can_be_examined(model_type, text, 
     reading = read_text(card, given, sequences=16)
     judge = Judge(Brief(given.request(), None))
     for step, model in enumerate((twin(card, given), loaded(card, given))):
-        seen = look(model, choose(model, None, None), reading.chunks(given), step=step, seed=reading.seed, targets=True)
-        rows = judge.judged(seen.observed(step, seed=reading.seed)).rows
+        seen = observe_model(
+            model, choose(model, None, None), reading.chunks(given), step=step, seed=reading.seed, targets=True
+        )
+        rows = judge.judged(finalize(seen, rows=8192, seed=reading.seed)).rows
     views = {r["view"] for r in rows if r["measure"] == "energy"}
     assert views == {"representation", "weight", "embedding"}
     nulls = {r["null"] for r in rows if r["measure"] == "enrichment" and r["view"] == "representation"}
@@ -74,12 +79,12 @@ def test_a_profile_has_every_layer_and_selection(runs, kind):
     profiled = [r for r in rows if r["measure"] == "two_nn" and r["variant"] is None]
     assert {r["layer"] for r in profiled} == {0, 1, 2}
     assert {r["step"] for r in profiled} == {0, 1}
-    assert {r["cloud"] for r in profiled} == {"all", "no-first"}
+    assert {r["subset"] for r in profiled} == {"all", "no-first"}
     measures = {r["measure"] for r in rows}
     assert measures >= {"top_share", "average_cosine", "isoscore", "isoscore_star", "local_isotropy", "partition_ratio"}
-    shares = {r["variant"] for r in rows if r["measure"] == "top_share" and r["points"] == "activations"}
+    shares = {r["variant"] for r in rows if r["measure"] == "top_share" and r["tensor"] == "activations"}
     assert shares == {None, "power=1, centred", "power=2, uncentred", "power=1, uncentred"}
-    final = [r for r in rows if r["step"] == 1 and r["measure"] == "top_share" and r["points"] == "activations"]
+    final = [r for r in rows if r["step"] == 1 and r["measure"] == "top_share" and r["tensor"] == "activations"]
     assert all(r["low"] <= r["value"] <= r["high"] and "over 2 batches" in r["note"] for r in final)
     assert {r["measure"] for r in rows} >= {"prominence", "peak_layer"}
     assert {r["role"] for r in rows} == {"decoder" if kind == "llama" else "encoder"}
@@ -111,10 +116,10 @@ def test_the_numbers_are_those_of_the_hidden_states(runs, text):
         wanted = {
             "measure": measure,
             "layer": 1,
-            "cloud": "no-first",
+            "subset": "no-first",
             "step": 1,
             "variant": None,
-            "points": "activations",
+            "tensor": "activations",
         }
         (row,) = [r for r in rows if all(r[k] == v for k, v in wanted.items())]
         assert row["value"] == pytest.approx(np.mean(expected), rel=1e-5)
@@ -151,7 +156,7 @@ def test_an_outlying_first_position_shows_in_one_curve_alone(text, tmp_path):
     found = Profile()
     found.add(vectors_of(model, find_sites(model), part, drawn, chunk=8), seed=0)
     share = {
-        r["cloud"]: r["value"]
+        r["subset"]: r["value"]
         for r in found.rows()
         if r["measure"] == "top_share" and r["layer"] == 1 and not r["variant"]
     }
@@ -188,7 +193,7 @@ def test_wrong_input_is_told_before_long_work(text, tmp_path):
     for changed, message in cases:
         with pytest.raises((AnisoscopeError, BrokenRuleError), match=message):
             profile(path, settings(changed.pop("text", text), **changed), quiet(), out=tmp_path / "run")
-    with pytest.raises(BrokenRuleError, match="--batches: Input should be greater"):
+    with pytest.raises(BrokenRuleError, match="--batches must be at least 1"):
         settings(text, batches=0)
     assert not (tmp_path / "run").exists()
     large = save(tiny("gpt2"), tmp_path / "gpt2")
@@ -205,8 +210,10 @@ def test_the_estimate_bounds_what_is_kept(text, tmp_path):
     card, size = planned(path, given)
     reading = read_text(card, given, sequences=64)
     model = untrained(card)
-    seen = look(model, choose(model, None, None), reading.chunks(given), step=0, seed=reading.seed, targets=True)
-    kept = seen.observed(0, seed=reading.seed).bytes
+    seen = observe_model(
+        model, choose(model, None, None), reading.chunks(given), step=0, seed=reading.seed, targets=True
+    )
+    kept = finalize(seen, rows=8192, seed=reading.seed).bytes
     assert 0.4 * statistics_bytes(card, given) < kept < 1.5 * statistics_bytes(card, given)
     assert size.total > kept
 
@@ -216,7 +223,7 @@ def test_half_precision_is_measured_too(text, tmp_path):
     run = profile(path, settings(text, precision="bf16", batches=1), quiet(), out=tmp_path / "run")
     rows = run.table().to_pylist()
     assert all(np.isfinite(r["value"]) for r in rows if r["measure"] in ("energy", "top_share"))
-    assert isinstance(Examination(**run.manifest["config"]), Examination)
+    assert ProfileSettings(**run.manifest["config"]).precision == "bf16"
 
 
 def test_a_model_spread_by_accelerate_gives_the_same_numbers(text, tmp_path):
@@ -228,7 +235,7 @@ def test_a_model_spread_by_accelerate_gives_the_same_numbers(text, tmp_path):
     found = []
     for device_map in (None, "auto"):
         model = loaded(card, settings(text, device_map=device_map))
-        seen = look(model, choose(model, None, None), reading.chunks(given), step=0, seed=reading.seed)
-        rows = Judge(Brief(given.request(), None)).judged(seen.observed(0, seed=reading.seed)).rows
+        seen = observe_model(model, choose(model, None, None), reading.chunks(given), step=0, seed=reading.seed)
+        rows = Judge(Brief(given.request(), None)).judged(finalize(seen, rows=8192, seed=reading.seed)).rows
         found.append([(r["measure"], r["layer"], r["value"]) for r in rows if r["measure"] == "energy"])
     assert found[0] == found[1]

@@ -26,6 +26,7 @@ def job():
 
 def observation(values, **changed):
     common = {"view": "representation", "measure": "enrichment", "null": "haar", "timing": "rolling", "proxy": "pca"}
+    common |= {"tensor": "gradients"}
     return [row(**(common | {"step": 7, "rank": 32, "layer": i, "value": v} | changed)) for i, v in enumerate(values)]
 
 

@@ -12,9 +12,11 @@ from anisoscope.store.run import open_run
 from anisoscope.study.bounds import SLACK, random_cases
 from anisoscope.study.experiments import counter_example, effective_radius, radii_of, zipf
 from anisoscope.study.linear_layer import LinearLayer, mean_gradient, outer
+from anisoscope.study.options import made_of
 from anisoscope.study.patches import all_patches, ball, circle, clothoid, helix, saddle, sphere, tilted
 from anisoscope.study.power_law import Fit, estimated, fit_limit, fit_power
-from anisoscope.study.theory import STAGES, attenuations, laboratory_of, theory
+from anisoscope.study.theory import STAGES, attenuations, theory
+from anisoscope.study.theory_settings import Laboratory
 
 SMALL = {"draws": 20, "replicates": 6, "points": 800}
 
@@ -199,7 +201,8 @@ def test_a_constant_from_other_sequences_holds_where_it_is_clear(cases):
 def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("theory")
     return [
-        theory(laboratory_of(SMALL | {"seed": seed}), Silent(), out=folder / str(i)) for i, seed in enumerate((0, 0, 1))
+        theory(made_of(Laboratory, SMALL | {"seed": seed}), Silent(), out=folder / str(i))
+        for i, seed in enumerate((0, 0, 1))
     ]
 
 
@@ -214,7 +217,7 @@ def test_every_scaling_holds_but_the_ratio_without_its_condition(finished):
 
 
 def test_the_unit_of_length_decides_nothing(finished, tmp_path):
-    far = theory(laboratory_of(SMALL | {"curvature": 1e-3, "radius": 50.0}), Silent(), out=tmp_path / "far")
+    far = theory(made_of(Laboratory, SMALL | {"curvature": 1e-3, "radius": 50.0}), Silent(), out=tmp_path / "far")
     near, fits = fits_of(finished[0]), fits_of(far)
     assert {claim: row["note"] for claim, row in fits.items()} == {claim: row["note"] for claim, row in near.items()}
     for claim, row in fits.items():
@@ -233,7 +236,7 @@ def test_the_seed_decides_everything(finished):
 
 def test_an_interrupted_run_keeps_what_was_done_and_says_so(tmp_path):
     with pytest.raises(KeyboardInterrupt):
-        theory(laboratory_of(SMALL), Silent(until="gradients"), out=tmp_path / "run")
+        theory(made_of(Laboratory, SMALL), Silent(until="gradients"), out=tmp_path / "run")
     run = open_run(tmp_path / "run")
     assert run.manifest["status"] == "interrupted"
     assert set(fits_of(run)) == {
@@ -248,7 +251,7 @@ def test_an_interrupted_run_keeps_what_was_done_and_says_so(tmp_path):
 
 def test_a_folder_with_a_run_is_refused(finished):
     with pytest.raises(AnisoscopeError, match="holds a run already"):
-        theory(laboratory_of(SMALL), Silent(), out=finished[0].path)
+        theory(made_of(Laboratory, SMALL), Silent(), out=finished[0].path)
 
 
 @pytest.mark.parametrize(
@@ -277,11 +280,11 @@ def test_a_folder_with_a_run_is_refused(finished):
 )
 def test_settings_that_mean_nothing_are_refused(given, message):
     with pytest.raises(ValueError, match=message):
-        laboratory_of(given)
+        made_of(Laboratory, given)
 
 
 def test_a_radius_must_fit_the_curvature(tmp_path):
     for radius, message in ((0.6, "half the radius of curvature, 0.5"), (1e-5, "rounding decides")):
         with pytest.raises(ValueError, match=message):
-            theory(laboratory_of({"radius": radius}), Silent(), out=tmp_path / "run")
+            theory(made_of(Laboratory, {"radius": radius}), Silent(), out=tmp_path / "run")
     assert not (tmp_path / "run").exists()

@@ -14,13 +14,24 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, NamedTuple
 
 from torch import nn
 
 from anisoscope.errors import broken
 
-View = Literal["representation", "weight", "embedding"]
+View = str  # a name of ``vocabulary.VIEWS``
+
+
+class SiteKey(NamedTuple):
+    """What statistics are kept by: how many blocks come before, and the name of the module.
+
+    Two linear maps of one block share the layer, two calls of one block the name. What enters the first block is of no
+    module: its name is empty.
+    """
+
+    layer: int
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,6 +46,11 @@ class Site:
     view: View
     layer: int
     module: nn.Module
+
+    @property
+    def key(self) -> SiteKey:
+        """What its statistics are kept by, at its first call."""
+        return SiteKey(self.layer, self.name)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from anisoscope.capture.calls import Batch, Call, as_batch
 from anisoscope.capture.compiled import around
-from anisoscope.capture.sites import Sites, unwrapped
+from anisoscope.capture.sites import SiteKey, Sites, unwrapped
 from anisoscope.errors import AnisoscopeError
 
 
@@ -31,13 +31,13 @@ class Listener:
     Tensors are detached and belong to the model: copy what must outlive the call.
     """
 
-    def activation(self, layer: int, x_BTD: Tensor, batch: Batch) -> None:
-        """The residual stream after block ``layer``; layer 0 is what enters the first block."""
+    def activation(self, at: SiteKey, x_BTD: Tensor, batch: Batch) -> None:
+        """The residual stream after the block ``at``; layer 0 is what enters the first block."""
 
-    def gradient(self, layer: int, g_BTD: Tensor, batch: Batch) -> None:
+    def gradient(self, at: SiteKey, g_BTD: Tensor, batch: Batch) -> None:
         """The gradient of the loss with respect to it."""
 
-    def pair(self, layer: int, x_BTD: Tensor, delta_BTF: Tensor, batch: Batch) -> None:
+    def pair(self, at: SiteKey, x_BTD: Tensor, delta_BTF: Tensor, batch: Batch) -> None:
         """Input of a linear map and gradient of its output."""
 
     def looked_up(self, tokens: Tensor, gradient: Tensor, batch: Batch) -> None:
@@ -52,12 +52,12 @@ class _Line:
     """What hooks on tensors hold on to; cut on detaching, so that a graph which lives on keeps nothing of ours."""
 
     listener: Listener | None
-    heard: set[tuple[str, int]]
+    heard: set[tuple[str, SiteKey]]
     error: Exception | None = None
 
-    def tell(self, kind: str, layer: int, *tensors: Tensor, batch: Batch) -> None:
-        self.heard.add((kind, layer))
-        self.say(tensors[0].device.type, lambda listener: getattr(listener, kind)(layer, *tensors, batch))
+    def tell(self, kind: str, at: SiteKey, *tensors: Tensor, batch: Batch) -> None:
+        self.heard.add((kind, at))
+        self.say(tensors[0].device.type, lambda listener: getattr(listener, kind)(at, *tensors, batch))
 
     def say(self, device_type: str, act: Callable[[Listener], None]) -> None:
         """Call the listener as if the user's autocast were not there; an error ends the line, never the training."""
@@ -79,8 +79,8 @@ class Taps:
     >>> from anisoscope.capture.sites import find_sites
     >>> model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(2)))
     >>> class Print(Listener):
-    ...     def activation(self, layer, x, batch): print("activation", layer, tuple(x.shape))
-    ...     def gradient(self, layer, g, batch): print("gradient", layer, tuple(g.shape))
+    ...     def activation(self, at, x, batch): print("activation", at.layer, tuple(x.shape))
+    ...     def gradient(self, at, g, batch): print("gradient", at.layer, tuple(g.shape))
     >>> with Taps(model, find_sites(model), Print()):
     ...     model(torch.randn(2, 3, 4)).sum().backward()
     activation 0 (2, 3, 4)
@@ -96,13 +96,14 @@ class Taps:
     layers: frozenset[int] | None = None  # which to hand on; None is all
     remember: bool = False  # keep the calls, so that they can be made again
     evaluations: bool = False  # hand on calls without autograd too
-    heard: set[tuple[str, int]] = field(default_factory=set)
+    heard: set[tuple[str, SiteKey]] = field(default_factory=set)
     calls: list[Call] = field(default_factory=list)
     first_hidden: Tensor | None = None  # the earliest tapped tensor with a gradient, of the latest call
     _forwards: int = 0
     _batch: Batch | None = None
     _off: list[Callable[[], None]] = field(default_factory=list)
-    _pending: dict[nn.Module, list[tuple[int, Batch]]] = field(default_factory=dict)
+    _names: dict[nn.Module, str] = field(default_factory=dict)
+    _pending: dict[nn.Module, list[tuple[SiteKey, Batch]]] = field(default_factory=dict)
     _turns: dict[nn.Module, Callable[[Tensor], Tensor]] = field(default_factory=dict)
     _line: _Line | None = None
 
@@ -111,6 +112,7 @@ class Taps:
         self._line, self._forwards = _Line(self.listener, self.heard), 0
         root = unwrapped(self.model)
         self._off.append(around(root, self._begin, None))
+        self._names = {site.module: site.name for site in (*self.sites.blocks, *self.sites.weights)}
         for module in {site.module: None for site in self.sites.blocks}:
             self._off.append(around(module, self._entering, self._left))
         layouts = {site.layer: _layout(site.module) for site in self.sites.blocks}
@@ -139,12 +141,12 @@ class Taps:
             f"no {kind} at {site.name}"
             for kind, sites in (("activation", self.sites.blocks), ("gradient", self.sites.blocks))
             for site in sites
-            if self._wanted(site.layer) and (kind, site.layer) not in self.heard
+            if self._wanted(site.layer) and (kind, site.key) not in self.heard
         ]
         silent += [
             f"no input and error signal at {site.name}"
             for site in self.sites.weights
-            if self._wanted(site.layer) and ("pair", site.layer) not in self.heard
+            if self._wanted(site.layer) and ("pair", site.key) not in self.heard
         ]
         if silent:
             more = f" and {len(silent) - 4} more" if len(silent) > 4 else ""
@@ -203,7 +205,7 @@ class Taps:
             return
         hidden = args[0] if args else kwargs.get("hidden_states")
         if isinstance(hidden, Tensor):
-            self._see(0, hidden, batch, _layout(module))
+            self._see(SiteKey(0), hidden, batch, _layout(module))
 
     def _left(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         hidden = _first_tensor(output)
@@ -218,8 +220,9 @@ class Taps:
         if not self._counts(batch):
             return
         batch.blocks_called += 1
-        self._see(batch.blocks_called, hidden, batch, _layout(module))
-        self._expect_again(module, batch.blocks_called, batch)
+        at = SiteKey(batch.blocks_called, self._names[module])
+        self._see(at, hidden, batch, _layout(module))
+        self._expect_again(module, at, batch)
 
     def _mapped(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         x, y = (args[0] if args else None), _first_tensor(output)
@@ -229,49 +232,49 @@ class Taps:
             again = self._recomputed(module)
             if again is None:
                 return
-            layer, batch = again
+            at, batch = again
         else:
             batch = self._current()
             if not batch.trained:
                 return
-            layer = batch.blocks_called + 1  # its block is under way
-            self._expect_again(module, layer, batch)
-        if not y.requires_grad or not self._wanted(layer):
+            at = SiteKey(batch.blocks_called + 1, self._names[module])  # its block is under way
+            self._expect_again(module, at, batch)
+        if not y.requires_grad or not self._wanted(at.layer):
             return
         turn, line = self._turns[module], self._line
         assert line is not None, "hooks exist only while attached"
         x = turn(_unflattened(x.detach(), batch))
 
         def arrived(delta: Tensor) -> None:
-            line.tell("pair", layer, x, turn(_unflattened(delta.detach(), batch)), batch=batch)
+            line.tell("pair", at, x, turn(_unflattened(delta.detach(), batch)), batch=batch)
 
         y.register_hook(arrived)
 
-    def _see(self, layer: int, hidden: Tensor, batch: Batch, turn: Callable[[Tensor], Tensor]) -> None:
-        if not self._wanted(layer):
+    def _see(self, at: SiteKey, hidden: Tensor, batch: Batch, turn: Callable[[Tensor], Tensor]) -> None:
+        if not self._wanted(at.layer):
             return
         assert self._line is not None, "hooks exist only while attached"
-        self._line.tell("activation", layer, turn(hidden.detach()), batch=batch)
-        self._listen(layer, hidden, batch, turn)
+        self._line.tell("activation", at, turn(hidden.detach()), batch=batch)
+        self._listen(at, hidden, batch, turn)
 
-    def _listen(self, layer: int, hidden: Tensor, batch: Batch, turn: Callable[[Tensor], Tensor]) -> None:
+    def _listen(self, at: SiteKey, hidden: Tensor, batch: Batch, turn: Callable[[Tensor], Tensor]) -> None:
         line = self._line
-        if not hidden.requires_grad or line is None or not self._wanted(layer):
+        if not hidden.requires_grad or line is None or not self._wanted(at.layer):
             return
         if self.first_hidden is None:
             self.first_hidden = hidden
 
         def arrived(gradient: Tensor) -> None:
-            line.tell("gradient", layer, turn(gradient.detach()), batch=batch)
+            line.tell("gradient", at, turn(gradient.detach()), batch=batch)
 
         hidden.register_hook(arrived)
 
-    def _expect_again(self, module: nn.Module, layer: int, batch: Batch) -> None:
+    def _expect_again(self, module: nn.Module, at: SiteKey, batch: Batch) -> None:
         """A call without autograd inside a forward pass with it will be made again in the backward pass."""
         if not torch.is_grad_enabled():
-            self._pending.setdefault(module, []).append((layer, batch))
+            self._pending.setdefault(module, []).append((at, batch))
 
-    def _recomputed(self, module: nn.Module) -> tuple[int, Batch] | None:
+    def _recomputed(self, module: nn.Module) -> tuple[SiteKey, Batch] | None:
         """Which call a recomputation repeats: those of a shared block come back in reverse."""
         calls = self._pending.get(module)
         return calls.pop() if calls else None

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from cyclopts import App, CycloptsError, Parameter
+from pydantic import ValidationError
 from rich.console import Console
 
 from anisoscope import __version__
@@ -22,13 +23,14 @@ from anisoscope.cli.report import report
 from anisoscope.cli.rows import rows
 from anisoscope.cli.theory import theory
 from anisoscope.errors import AnisoscopeError, BrokenRuleError
+from anisoscope.study.options import told
 
 app = App(
     name="anisoscope",
     help="Watch the geometry of a language model while it learns. Begin with: `anisoscope pair`",
     version=__version__,
     result_action="return_value",
-    default_parameter=Parameter(converter=as_typed),
+    default_parameter=Parameter(converter=as_typed, negative_iterable=()),
     suppress_keyboard_interrupt=False,
 )
 app.command(pair)
@@ -50,7 +52,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         app(arguments, exit_on_error=False, print_error=False)
     except (CycloptsError, BrokenRuleError) as error:
-        errors.print(f"error: {error}", style="red", markup=False)
+        broken_setting = error.__cause__ if isinstance(error.__cause__, ValidationError) else None
+        said = error if broken_setting is None or isinstance(error, BrokenRuleError) else told(broken_setting)
+        errors.print(f"error: {said}", style="red", markup=False)
         sys.exit(2)
     except AnisoscopeError as error:
         errors.print(f"error: {error}", style="red", markup=False)

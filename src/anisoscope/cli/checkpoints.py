@@ -7,57 +7,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 from rich.console import Console
 
-from anisoscope.cli.examining import display, finish, settings_from, shown_size
+from anisoscope.cli.examining import display, finish, shown_size
 from anisoscope.cli.showing import visible
 from anisoscope.errors import broken
+from anisoscope.study.model_settings import Examination, HistoryPlan, JobOptions
+from anisoscope.study.options import given_in
 
 if TYPE_CHECKING:
     from anisoscope.study.pool import Means
 
-Flag = Annotated[bool, Parameter(negative=())]
-_MEANS = ("ray", "gpus", "memory", "retries")
-_PLAN = ("revisions", "seeds", "shards", "probe", "steps", "keep")
-_OTHER = ("checkpoints", "out", "resume", "include_untrusted", "dry_run", "report")
-
 
 def checkpoints(
     *checkpoints: Annotated[str, Parameter(negative=())],
-    revisions: str | None = None,
     resume: str | None = None,
-    text: str | None = None,
     out: str | None = None,
-    tokeniser: str | None = None,
-    objective: str | None = None,
-    length: int | None = None,
-    sequences: int | None = None,
-    probe: int | None = None,
-    steps: int | None = None,
-    rank: int | None = None,
-    ranks: Annotated[str | None, Parameter(help="Other ranks to show, separated by commas.")] = None,
-    proxies: Annotated[str | None, Parameter(help="Methods, separated by commas; pca,svd.")] = None,
-    views: Annotated[str | None, Parameter(help="representation, weight, embedding; all that have sites.")] = None,
-    targets: bool | None = None,
-    frequency: bool | None = None,
-    resamples: int | None = None,
-    mask_rate: float | None = None,
-    chunk: int | None = None,
-    precision: str | None = None,
-    device: str | None = None,
-    device_map: str | None = None,
-    threads: int | None = None,
-    seed: int | None = None,
-    seeds: int | None = None,
-    shards: int | None = None,
-    keep: int | None = None,
-    include_untrusted: Flag = False,
-    ray: str | None = None,
-    gpus: float | None = None,
-    memory: float | None = None,
-    retries: int | None = None,
-    trust_remote_code: Flag = False,
-    allow_pickle: Flag = False,
-    dry_run: Flag = False,
+    dry_run: Annotated[bool, Parameter(negative=())] = False,
     report: bool = True,
+    plan: Annotated[HistoryPlan, Parameter(name="*")] = HistoryPlan(),  # noqa: B008
+    settings: Annotated[Examination, Parameter(name="*")] = Examination(),  # noqa: B008
+    jobs: Annotated[JobOptions, Parameter(name="*")] = JobOptions(),  # noqa: B008
 ) -> None:
     """Study the CHECKPOINTS of a training history: every one reads one text and is judged as an observation.
 
@@ -76,122 +44,47 @@ def checkpoints(
     ----------
     checkpoints
         Folders or files of weights, or with --revisions the name of one model on the hub.
-    revisions
-        Names by commas; `auto` for all that tell a step or a number of tokens; `pythia` for its 154 steps.
     resume
         Go on with this run. Its own settings count; only --ray, --gpus, --memory, --retries and --threads may be given.
-    text
-        kjv, zipf:s, enwik8:PATH, hf:NAME[:CONFIG], or text files, folders and globs.
     out
         Folder of the run (or an fsspec URL); by default runs/DATE-TIME-checkpoints. Workers must see it too.
-    tokeniser
-        A tokenizer.json, or a folder or hub name with one, where checkpoints have none of their own.
-    objective
-        causal or masked, where the configuration does not tell.
-    length
-        Tokens of a sequence; 128.
-    sequences
-        Sequences that gradients are taken of; 64.
-    probe
-        Other tokens of the text, for the intrinsic dimension; 5120, 0 for none.
-    steps
-        Length of the training, if it goes on after the last checkpoint.
-    rank
-        Rank of the tangent proxies; 32.
-    targets
-        The nulls with other labels, for an extra pass each.
-    frequency
-        What goes with how frequent tokens are, and curvature; on unless switched off.
-    resamples
-        Draws of the nulls; 999.
-    mask_rate
-        Share of tokens that a masked model is asked for; 0.15.
-    chunk
-        Sequences that pass at once, which bounds the memory; 8.
-    precision
-        float32 or bf16; statistics are float32 and float64 either way.
-    device
-        auto, cpu, cuda, cuda:1 …
-    device_map
-        auto spreads a model over several devices, through accelerate.
-    threads
-        Threads of every job, the same wherever it runs; 2.
-    seed
-        The first seed: it decides which text is drawn, folds and masks.
-    seeds
-        How many draws of the text; error bars are then over them.
-    shards
-        Parts of the text, each a job of its own; they add up exactly.
-    keep
-        Downloaded revisions to keep on disk at most; what was there before stays.
-    include_untrusted
-        Draw curves through checkpoints that the integrity check would leave out.
-    ray
-        `local`, `auto` (a cluster that this machine belongs to) or an address; without it jobs run one by one.
-    gpus
-        Share of a GPU for every job on Ray.
-    memory
-        GiB of every job on Ray.
-    retries
-        Tries after the first before a job counts as failed; 1.
-    trust_remote_code
-        Run code that comes with the model. Off.
-    allow_pickle
-        Read .bin weights, with weights_only=True. Off.
     dry_run
         Hash the checkpoints, list the jobs with memory and a guess of the time, and stop.
     report
         Write report.html into the run.
 
     """
-    given: dict[str, Any] = {name: value for name, value in locals().items() if value is not None}
     if resume is not None:
-        _resumed(resume, given)
+        fixed = given_in(plan) | {name: v for name, v in given_in(settings).items() if name != "threads"}
+        given = {"checkpoints": bool(checkpoints), "out": out is not None, "dry_run": dry_run}
+        extra = sorted([*fixed, *(name for name, is_given in given.items() if is_given)])
+        if extra:
+            what = f"--resume with {', '.join(extra)}"
+            raise broken("a study that goes on must keep its own settings", what, "leave them out")
+        _resumed(resume, jobs, given_in(settings).get("threads"), report)
         return
     if not checkpoints:
         raise broken("checkpoints needs checkpoints", "none", "name their folders, or a model with --revisions")
-    apart = (*_MEANS, *_PLAN, *_OTHER)
-    settings = settings_from({name: value for name, value in given.items() if name not in apart})
     from anisoscope.study import checkpoints as study
 
-    plan = study.Plan(untrusted=include_untrusted, **{name: given[name] for name in _PLAN if name in given})
-    means = _means(given, settings.threads)
     with display() as overseer:
         course = study.charted(checkpoints, settings, plan, overseer)
     _plan_shown(study, course, settings, plan)
     if dry_run:
         return
     with display() as overseer:
-        run = study.begun(course, settings, plan, means, overseer, out=out)
+        run = study.begun(course, settings, plan, _means(jobs, settings.threads), overseer, out=out)
     finish(run, report=report, again=f"Go on with: anisoscope checkpoints --resume {run.path}")
 
 
-def _means(given: dict[str, Any], threads: int) -> Means:
+def _means(jobs: JobOptions, threads: int) -> Means:
     from anisoscope.study.pool import Means
 
-    memory = None if given.get("memory") is None else int(given["memory"] * (1 << 30))
-    return Means(
-        ray=given.get("ray"),
-        threads=threads,
-        gpus=given.get("gpus", 0.0),
-        memory=memory,
-        retries=given.get("retries", 1),
-    )
+    memory = None if jobs.memory is None else int(jobs.memory * (1 << 30))
+    return Means(ray=jobs.ray, threads=threads, gpus=jobs.gpus, memory=memory, retries=jobs.retries)
 
 
-def _resumed(resume: str, given: dict[str, Any]) -> None:
-    flags = ("trust_remote_code", "allow_pickle", "dry_run", "include_untrusted")
-    extra = sorted(
-        name
-        for name, value in given.items()
-        if name not in ("resume", "report", "threads", *_MEANS)
-        and not (name in flags and value is False)
-        and value != ()
-    )
-    if extra:
-        raise broken(
-            "a study that goes on must keep its own settings", f"--resume with {', '.join(extra)}", "leave them out"
-        )
+def _resumed(resume: str, jobs: JobOptions, threads: int | None, report: bool) -> None:
     from anisoscope.store.run import open_run
     from anisoscope.study import checkpoints as study
 
@@ -200,10 +93,10 @@ def _resumed(resume: str, given: dict[str, Any]) -> None:
         Console(highlight=False, soft_wrap=True).print(
             f"{resume} is finished; there is nothing left to do", markup=False
         )
-    threads = given.get("threads") or there.manifest.get("config", {}).get("threads", 1)
+    own = threads or int(there.manifest.get("config", {}).get("threads", 1))
     with display() as overseer:
-        run = study.resumed(resume, _means(given, threads), overseer)
-    finish(run, report=given.get("report", True), again=f"Go on with: anisoscope checkpoints --resume {run.path}")
+        run = study.resumed(resume, _means(jobs, own), overseer)
+    finish(run, report=report, again=f"Go on with: anisoscope checkpoints --resume {run.path}")
 
 
 def _plan_shown(study: Any, course: Any, settings: Any, plan: Any) -> None:

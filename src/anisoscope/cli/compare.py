@@ -13,17 +13,19 @@ from anisoscope.cli.choosing import nearest
 from anisoscope.cli.opening import clearly, opened, warn_of_damage
 from anisoscope.cli.showing import as_csv, as_json, print_table, short, visible
 from anisoscope.errors import broken
+from anisoscope.vocabulary import HEADLINES
 
 if TYPE_CHECKING:
     from anisoscope.report.comparing import Difference, Line, Subject
 
 NONE = "–"
+MEASURE_HELP = f"Headlines to compare, by commas or repeated: {', '.join(HEADLINES)}; without it all that a run has."
 _KEY = ("measure", "run", "role", "model", "seed")
 
 
 def compare(
     *runs: Annotated[str, Parameter(negative=())],
-    measure: Annotated[tuple[str, ...], Parameter(negative=(), show_default=False)] = (),
+    measure: Annotated[tuple[str, ...], Parameter(show_default=False, help=MEASURE_HELP)] = (),
     fractions: str = "0,0.1,0.3,0.7,1",
     tolerance: float = 0.1,
     format: Literal["table", "csv", "json"] = "table",
@@ -33,9 +35,6 @@ def compare(
     First what differs between their configurations, then the headline measures: medians over layers, of all tokens and
     the first proxy. A number is that of the nearest observation, if it lies within the tolerance; else a dash. The
     length of training is the `steps` of the manifest or of the configuration, else the largest step observed.
-
-    Measures: `enrichment_haar` `enrichment_pairing` `enrichment_targets` `isotropy_gain` `isoscore_activations`
-    `isoscore_gradients` `two_nn` `loss` (held-out).
 
     For example:
 
@@ -47,8 +46,6 @@ def compare(
     ----------
     runs
         Folders of runs, or fsspec URLs.
-    measure
-        Headlines to compare, by commas or repeated; without it all that a run has.
     fractions
         Fractions of training, separated by commas.
     tolerance
@@ -62,7 +59,7 @@ def compare(
     at = _fractions(fractions)
     if not 0 <= tolerance <= 1:
         raise broken("--tolerance must lie in 0 … 1", tolerance, "use 0.1")
-    from anisoscope.report.comparing import HEADLINES, differences, lines, subjects
+    from anisoscope.report.comparing import differences, lines, subjects
 
     asked = [part.strip() for text in measure for part in text.split(",")]
     names = tuple(nearest("--measure must be a headline", name, tuple(HEADLINES)) for name in asked) or tuple(HEADLINES)

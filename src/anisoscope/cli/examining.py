@@ -1,31 +1,18 @@
-"""What `profile` and `checkpoints` have in common: flags as settings, the display, the report at the end."""
+"""What `profile` and `checkpoints` have in common: the display, the report at the end."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 if TYPE_CHECKING:
     from anisoscope.store.run import Run
-    from anisoscope.study.examination import Examination
     from anisoscope.study.overseeing import JobBoard, JobLines
     from anisoscope.study.sizing import Size
-
-_LISTS = ("proxies", "views", "ranks")
-
-
-def settings_from(given: dict[str, Any]) -> Examination:
-    """Settings from the flags that were given."""
-    for name in _LISTS:
-        if given.get(name) is not None:
-            given[name] = tuple(part.strip() for part in given[name].split(",") if part.strip())
-    from anisoscope.study.examination import examination_of
-
-    return examination_of(given)
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from anisoscope.errors import broken
+from anisoscope.study.measure_settings import MeasureSettings
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,11 +26,8 @@ DEMO = "demo"
 
 def measure(
     *files: Annotated[str, Parameter(negative=())],
-    key: str | None = None,
-    columns: Annotated[str | None, Parameter(help="Columns of a table, separated by commas.")] = None,
-    sample: int = 20_000,
-    seed: int = 0,
     json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
+    settings: Annotated[MeasureSettings, Parameter(name="*")] = MeasureSettings(),  # noqa: B008
 ) -> None:
     """Measure isotropy and dimension of the points in FILES.
 
@@ -43,31 +41,23 @@ def measure(
     * `anisoscope measure layer3.npy layer4.npy --json`
     * `anisoscope measure run.safetensors --key h.7`
     * `anisoscope measure table.parquet --columns x,y,z`
+    * `anisoscope measure demo --plugins hubness.py`
 
     Parameters
     ----------
     files
         Files to measure, or `demo`.
-    key
-        Array inside an .npz or .safetensors file, where there are several.
-    sample
-        Rows to sample for neighbour measures, partition ratio and local isotropy.
-    seed
-        Seed of the sample and of the clusters.
     json_
         Print JSON instead of a table: a missing field is null, an undefined number the string "NaN".
 
     """
     if not files:
         raise broken("measure needs at least one file", "none", "try: anisoscope measure demo")
-    if not 0 <= seed < 2**32:
-        raise broken("--seed must lie in 0 … 2³²−1", seed, "use 0")
-    names = tuple(part.strip() for part in columns.split(",")) if columns else None
     # Everything that can be wrong with the names is found before the first long computation.
-    sources = [_source(name, key, names) for name in files]
+    sources = [_source(name, settings.key, settings.columns) for name in files]
     results: list[tuple[CloudFile, Measured]] = []
     for source in sources:
-        result = _measured(source, seed, sample)
+        result = _measured(source, settings.seed, settings.sample)
         results.append((source, result))
         if not json_:
             _print_table(source, result)
@@ -149,10 +139,8 @@ def _print_table(source: CloudFile, result: Measured) -> None:
     previous, notes = None, {}
     for row in result.table:
         interval = "" if row.low is None or row.high is None else f"{_short(row.low)} … {_short(row.high)}"
-        variant = row.variant
-        if row.note and row.note.startswith("mean distance "):
-            variant += row.note.replace("mean distance ", ", r=")
-        elif row.note:
+        variant = row.variant if row.radius is None else f"{row.variant}, r={row.radius:.3g}"
+        if row.note:
             notes.setdefault(row.note, []).append(row.measure)
         floor = "" if row.floor is None else _short(row.floor)
         name = row.measure if row.measure != previous else ""

@@ -8,49 +8,26 @@ from typing import Annotated
 from cyclopts import Parameter
 from rich.console import Console
 
-from anisoscope.cli.examining import display, finish, settings_from, shown_size
+from anisoscope.cli.examining import display, finish, shown_size
 from anisoscope.cli.showing import print_table, visible
-
-Flag = Annotated[bool, Parameter(negative=())]
+from anisoscope.study.model_settings import ProfileSettings
+from anisoscope.study.options import given_in, made_of
 
 
 def profile(
     model: str,
     /,
     *,
-    text: str | None = None,
     out: str | None = None,
-    tokeniser: str | None = None,
-    objective: str | None = None,
-    length: int | None = None,
-    sequences: int | None = None,
-    vectors: int | None = None,
-    batches: int | None = None,
-    rank: int | None = None,
-    ranks: Annotated[str | None, Parameter(help="Other ranks to show, separated by commas.")] = None,
-    proxies: Annotated[str | None, Parameter(help="Methods, separated by commas; pca,svd.")] = None,
-    views: Annotated[str | None, Parameter(help="representation, weight, embedding; all that have sites.")] = None,
-    gradients: bool | None = None,
-    targets: bool | None = None,
-    frequency: bool | None = None,
-    resamples: int | None = None,
-    mask_rate: float | None = None,
-    chunk: int | None = None,
-    precision: str | None = None,
-    device: str | None = None,
-    device_map: str | None = None,
-    threads: int | None = None,
-    seed: int | None = None,
-    trust_remote_code: Flag = False,
-    allow_pickle: Flag = False,
-    dry_run: Flag = False,
+    dry_run: Annotated[bool, Parameter(negative=())] = False,
     report: bool = True,
+    settings: Annotated[ProfileSettings, Parameter(name="*")] = ProfileSettings(),  # noqa: B008
 ) -> None:
     """Measure every layer of a MODEL that exists: isotropy, intrinsic dimension, and gradients against all nulls.
 
     Each layer is measured with and without first positions and special tokens, over several batches of vectors. The
     gradients on the text are judged beside the untrained twin of the same configuration. Everything goes into a run
-    with a report.
+    with a report. Threads are by default as many as there are cores.
 
     For example:
 
@@ -63,62 +40,15 @@ def profile(
     ----------
     model
         A hub name with an optional @revision, a name of the literature (pythia-160m), a folder, or a GGUF file.
-    text
-        kjv, zipf:s, enwik8:PATH, hf:NAME[:CONFIG], or text files, folders and globs.
     out
         Folder of the run; by default runs/DATE-TIME-profile.
-    tokeniser
-        A tokenizer.json, or a folder or hub name with one, where the model has none of its own.
-    objective
-        causal or masked, where the configuration does not tell.
-    length
-        Tokens of a sequence; 128.
-    sequences
-        Sequences that gradients are taken of; 64.
-    vectors
-        Vectors of a batch, of each layer and selection of tokens; 4608.
-    batches
-        Batches of vectors, for the deviation; 4.
-    rank
-        Rank of the tangent proxies; 32.
-    gradients
-        Judge gradients; without them only layers are measured.
-    targets
-        The nulls with other labels, for an extra pass each.
-    frequency
-        What goes with how frequent tokens are, and curvature; on unless switched off.
-    resamples
-        Draws of the nulls; 999.
-    mask_rate
-        Share of tokens that a masked model is asked for; 0.15.
-    chunk
-        Sequences that pass at once, which bounds the memory; 8.
-    precision
-        float32 or bf16; statistics are float32 and float64 either way.
-    device
-        auto, cpu, cuda, cuda:1 …
-    device_map
-        auto spreads a model over several devices, through accelerate.
-    threads
-        Threads of torch; by default all cores.
-    seed
-        Decides which text is drawn, folds, masks and the twin's weights.
-    trust_remote_code
-        Run code that comes with the model. Off.
-    allow_pickle
-        Read .bin weights, with weights_only=True. Off.
     dry_run
         Say what would be done, the memory and a guess of the time, and stop.
     report
         Write report.html into the run.
 
     """
-    given = {
-        name: value
-        for name, value in locals().items()
-        if name not in ("model", "out", "dry_run", "report") and value is not None
-    }
-    settings = settings_from({"threads": os.cpu_count()} | given)
+    settings = made_of(ProfileSettings, {"threads": os.cpu_count() or 1}, given_in(settings))
     from anisoscope.study.profile import planned
     from anisoscope.study.profile import profile as study
 
@@ -149,11 +79,11 @@ def _shapes(run: object) -> None:
             peak = next(
                 r["value"]
                 for r in table
-                if r["measure"] == "peak_layer" and r["step"] == 1 and _same(r, row, "variant", "cloud")
+                if r["measure"] == "peak_layer" and r["step"] == 1 and _same(r, row, "variant", "subset")
             )
             turned = row["note"] in ("bell", "valley")
             height = [f"{row['value']:.3g}", f"{row['low']:.3g} to {row['high']:.3g}"] if turned else ["", ""]
-            rows.append([row["variant"], row["cloud"], row["note"], f"{peak:.0f}" if turned else "", *height])
+            rows.append([row["variant"], row["subset"], row["note"], f"{peak:.0f}" if turned else "", *height])
     print_table(["measure", "tokens", "shape", "peak layer", "prominence", "95 % interval"], rows, right=["peak layer"])
 
 

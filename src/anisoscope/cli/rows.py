@@ -22,7 +22,22 @@ Format = Literal["table", "csv", "json", "parquet"]
 Choice = Annotated[tuple[str, ...], Parameter(group="Filters", negative=(), show_default=False)]
 ON_TERMINAL = 50
 _FILTERS = ("measure", "view", "layer", "role", "step", "null", "proxy", "timing")
-_SPARE = ("site", "tokens", "run", "model", "seed", "p", "rank", "cloud", "n", "timing", "points", "q", "note", "proxy")
+_SPARE = (
+    "site",
+    "tokens",
+    "run",
+    "model",
+    "seed",
+    "p",
+    "rank",
+    "subset",
+    "n",
+    "timing",
+    "tensor",
+    "q",
+    "note",
+    "proxy",
+)
 _NUMBERS = ("value", "low", "high", "p", "q", "n")
 
 

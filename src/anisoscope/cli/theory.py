@@ -8,31 +8,19 @@ from cyclopts import Parameter
 
 from anisoscope.cli.examining import display, finish
 from anisoscope.cli.showing import print_table, short
-from anisoscope.errors import broken
+from anisoscope.study.options import given_in, made_of
+from anisoscope.study.theory_settings import QUICK, Laboratory
 
 if TYPE_CHECKING:
     from anisoscope.store.run import Run
 
 
-Flag = Annotated[bool, Parameter(negative=())]
-
-
 def theory(
     *,
     out: str | None = None,
-    draws: int | None = None,
-    dims: Annotated[str | None, Parameter(help="Dimensions of the manifolds, separated by commas; 1,2,4.")] = None,
-    exponents: Annotated[
-        str | None, Parameter(help="Exponents s of the law of frequency, at least 4 from 0 to 3; 0,0.25,…,2.")
-    ] = None,
-    falloff: float | None = None,
-    radius: float | None = None,
-    curvature: float | None = None,
-    replicates: int | None = None,
-    points: int | None = None,
-    seed: int | None = None,
-    quick: Flag = False,
+    quick: Annotated[bool, Parameter(negative=())] = False,
     report: bool = True,
+    settings: Annotated[Laboratory, Parameter(name="*")] = Laboratory(),  # noqa: B008
 ) -> None:
     """Check on manifolds of known curvature what the theory says: scalings, the law of frequency, bounds on gradients.
 
@@ -50,55 +38,19 @@ def theory(
     ----------
     out
         Folder of the run; by default runs/DATE-TIME-theory.
-    draws
-        Random cases that the bounds are tried on; 1000.
-    falloff
-        How fast the radius falls with frequency: t = t₀ (p_min/p)^falloff; 0.5.
-    radius
-        Largest radius of a patch; 0.05. Fits go down to a thirtieth of it.
-    curvature
-        Largest curvature of the manifolds; 1.
-    replicates
-        Repetitions of each simulation, for the intervals; 12.
-    points
-        Points of a patch; 2000.
-    seed
-        Decides every draw; 0.
     quick
         A tenth of the cases, half of the repetitions, 800 points, for a look; flags that are given count all the same.
     report
         Write report.html into the run.
 
     """
-    given = {
-        "draws": draws,
-        "dims": _numbers("dims", dims, int),
-        "exponents": _numbers("exponents", exponents, float),
-        "falloff": falloff,
-        "radius": radius,
-        "curvature": curvature,
-        "replicates": replicates,
-        "points": points,
-        "seed": seed,
-    }
-    from anisoscope.study.theory import laboratory_of
+    asked = made_of(Laboratory, QUICK if quick else {}, given_in(settings))
     from anisoscope.study.theory import theory as study
 
-    settings = laboratory_of(given, quick=quick)
     with display() as overseer:
-        run = study(settings, overseer, out=out)
+        run = study(asked, overseer, out=out)
     _claims(run)
     finish(run, report=report, again="Run it again to begin anew.")
-
-
-def _numbers(name: str, text: str | None, kind: type[int] | type[float]) -> tuple[float, ...] | None:
-    if text is None:
-        return None
-    try:
-        return tuple(kind(part) for part in text.split(","))
-    except ValueError as error:
-        whole = "whole numbers" if kind is int else "numbers"
-        raise broken(f"--{name} must be {whole} separated by commas", repr(text), "write for example 1,2") from error
 
 
 def _claims(run: Run) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -11,13 +11,14 @@ from torch import Tensor
 
 from anisoscope.errors import broken
 from anisoscope.evidence.conclude import conclude
-from anisoscope.evidence.fold import prepare, require_initial
+from anisoscope.evidence.fold import Fold, prepare, require_initial
 from anisoscope.evidence.inference import FEWEST_UNITS
 from anisoscope.evidence.result import Evidence
 from anisoscope.geometry.results import Estimate
 from anisoscope.geometry.subspace import Method, Subspace, fit_subspace
 from anisoscope.stats.given import as_tensor
 from anisoscope.stats.hashing import as_key, mix
+from anisoscope.vocabulary import PROXIES
 
 
 def fold_of(ids: Tensor, *, seed: int = 0) -> Tensor:
@@ -25,33 +26,45 @@ def fold_of(ids: Tensor, *, seed: int = 0) -> Tensor:
     return as_key(mix(mix(ids.to(torch.int64)), seed=seed)) & 1
 
 
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """What a judgement of two folds is asked for."""
+
+    method: Method | Callable[[Tensor], Subspace]
+    rank: int | str
+    nulls: Sequence[str]
+    initial: Evidence | None
+    resamples: int
+    generator: torch.Generator | None
+    isotropy: bool
+
+    @property
+    def seed(self) -> int:
+        return 0 if self.generator is None else self.generator.initial_seed()
+
+
 def cross_fit(
     activations: Any,
-    gradients: Any = None,
+    gradients: Any,
     *,
     method: Method | Callable[[Tensor], Subspace] = "pca",
     rank: int | str = 32,
     nulls: Sequence[str] = ("haar",),
     groups: Any = None,
     folds: Any = None,
-    deltas: Any = None,
-    strata: Any = None,
-    shuffled: Any = None,
-    uniform: Any = None,
+    others: Mapping[str, Any] | None = None,
     initial: Evidence | None = None,
-    radial: bool = False,
     resamples: int = 999,
     generator: torch.Generator | None = None,
     isotropy: bool = True,
 ) -> Evidence:
     """Judge a proxy on tokens it was not fitted on: two folds of sequences, both ways, pooled.
 
-    ``activations`` and ``gradients`` are ``(n, T, D)``, or rows with ``groups``. In the weight view ``activations``
-    are the inputs ``(n, T, D)`` and ``deltas (n, T, E)`` stand in place of gradients: each fold's ``G`` is formed from
-    its own sequences. ``method`` may also be a function from rows to a ``Subspace``. ``folds`` (0 or 1, one a
-    sequence) overrides the hash of the ids (without ids, halves
-    by hash of the place). A fold under 2 sequences is an error; under 4, values are given without p and
-    intervals.
+    ``activations`` and ``gradients`` are ``(n, T, D)``, or rows with ``groups``. ``method`` is a proxy by name, or a
+    function from rows to a ``Subspace``. ``folds`` (0 or 1, one a sequence) overrides the hash of the ids (without ids,
+    halves by hash of the place). ``others`` are gradients of the same tokens under other labels, by null (``targets``,
+    ``targets-uniform``); ``initial`` is the ``Evidence`` of step 0. A fold under 2 sequences is an error; under 4,
+    values are given without p and intervals. For the gradient of a weight see ``cross_fit_weight``.
 
     >>> import torch
     >>> generator = torch.Generator().manual_seed(0)
@@ -60,22 +73,86 @@ def cross_fit(
     >>> found.units, len(found.subspaces), found.p["haar"] > 0.05
     (16, 2, True)
     """
-    require_initial(nulls, initial)
-    seed = 0 if generator is None else generator.initial_seed()
+    request = _Request(method, rank, nulls, initial, resamples, generator, isotropy)
     x = as_tensor(activations).detach()
-    weight = deltas is not None
-    if (gradients is None) == (deltas is None):
-        raise broken("cross_fit needs gradients, or deltas in the weight view", "both or neither", "pass one of them")
-    if x.ndim not in (2, 3) or (weight and x.ndim != 3):
+    if x.ndim not in (2, 3):
         raise broken("activations must be (n, T, D), or rows with groups", f"shape {tuple(x.shape)}", "stack sequences")
+
+    def measure(subspace: Subspace, held: Tensor, ids: Tensor) -> Fold:
+        aligned = as_tensor(gradients).shape == x.shape
+        return prepare(
+            _pick(gradients, held),
+            subspace,
+            nulls=nulls,
+            activations=x[held] if aligned else None,
+            others={name: _pick(other, held) for name, other in (others or {}).items()},
+            groups=ids[held],
+            resamples=resamples,
+            seed=request.seed,
+        )
+
+    return _both_ways(x, groups, folds, request, measure)
+
+
+def cross_fit_weight(
+    inputs: Any,
+    deltas: Any,
+    *,
+    method: Method | Callable[[Tensor], Subspace] = "pca",
+    rank: int | str = 32,
+    nulls: Sequence[str] = ("haar", "pairing"),
+    groups: Any = None,
+    folds: Any = None,
+    strata: Any = None,
+    others: Mapping[str, Any] | None = None,
+    initial: Evidence | None = None,
+    resamples: int = 999,
+    generator: torch.Generator | None = None,
+    isotropy: bool = True,
+) -> Evidence:
+    """Judge a proxy of the inputs of a linear map on the gradient of its weight, ``G = Σ δxᵀ``.
+
+    ``inputs`` are ``(n, T, D)``, ``deltas (n, T, E)`` the gradients of the map's outputs; each fold's ``G`` is formed
+    from its own sequences. ``strata`` are integers ``(n, T)`` for the null ``pairing`` (−1 for padding). ``others`` are
+    deltas under other labels. The rest is as in ``cross_fit``.
+    """
+    request = _Request(method, rank, nulls, initial, resamples, generator, isotropy)
+    x = as_tensor(inputs).detach()
+    if x.ndim != 3:
+        raise broken("inputs must be (n, T, D)", f"shape {tuple(x.shape)}", "stack sequences")
+
+    def measure(subspace: Subspace, held: Tensor, ids: Tensor) -> Fold:
+        own, held_deltas = x[held], _pick(deltas, held)
+        gradient = as_tensor(held_deltas).detach().flatten(0, 1).double().T @ own.flatten(0, 1).double()
+        return prepare(
+            gradient,
+            subspace,
+            nulls=nulls,
+            inputs=own,
+            deltas=held_deltas,
+            strata=_pick(strata, held),
+            others={name: _pick(other, held) for name, other in (others or {}).items()},
+            groups=ids[held],
+            resamples=resamples,
+            seed=request.seed,
+        )
+
+    return _both_ways(x, groups, folds, request, measure)
+
+
+def _both_ways(
+    x: Tensor, groups: Any, folds: Any, request: _Request, measure: Callable[[Subspace, Tensor, Tensor], Fold]
+) -> Evidence:
+    """Fit on each fold in turn and measure on the other, then pool."""
+    require_initial(request.nulls, request.initial)
     ids = _ids(x, groups)
     unique, place = torch.unique(ids, return_inverse=True)
     if folds is not None:
         side = _given_folds(folds, unique, ids)
     elif groups is None:
-        side = _halves(unique, seed)
+        side = _halves(unique, request.seed)
     else:
-        side = fold_of(unique, seed=seed)
+        side = fold_of(unique, seed=request.seed)
     sizes = [int((side == f).sum()) for f in (0, 1)]
     if min(sizes) < 2:
         raise broken(
@@ -83,48 +160,38 @@ def cross_fit(
             f"{sizes[0]} and {sizes[1]}",
             "observe more sequences in a batch",
         )
-    member = side[place]
-    if isinstance(rank, str) and not callable(method):  # one rank for both folds, resolved on all rows
-        rank = fit_subspace(
-            x.reshape(-1, x.shape[-1]), method="pca" if method == "semi_nmf" else method, rank=rank
-        ).rank
-    prepared = []
+    member, rank = side[place], _rank_of_both(x, request)
+    measured = []
     for fit_on in (0, 1):
-        inside, held = member == fit_on, member != fit_on
-        rows = x[inside].reshape(-1, x.shape[-1])
-        if callable(method):
-            subspace = method(rows)
-        else:
-            subspace = replace(fit_subspace(rows, method=method, rank=rank, generator=generator), factors=None)
-        picked = {
-            name: _pick(value, held)
-            for name, value in (("strata", strata), ("shuffled", shuffled), ("uniform", uniform))
-        }
-        inputs = held_deltas = None
-        if weight:
-            inputs, held_deltas = x[held], _pick(deltas, held)
-            cloud: Any = inputs.flatten(0, 1).double()
-            own = as_tensor(held_deltas).detach().flatten(0, 1).double().T @ cloud
-        else:
-            own = _pick(gradients, held)
-        prepared.append(
-            prepare(
-                own,
-                subspace,
-                nulls=nulls,
-                activations=x[held] if radial and not weight else None,
-                inputs=inputs,
-                deltas=held_deltas,
-                groups=ids[held],
-                resamples=resamples,
-                seed=seed,
-                **picked,
-            )
-        )
-    if len({f.subspace.rank for f in prepared}) > 1:
-        raise broken("both folds must have one rank", [f.subspace.rank for f in prepared], "give the rank as a number")
-    found = conclude(prepared, nulls=nulls, initial=initial, resamples=resamples, seed=seed, isotropy=isotropy)
+        rows = x[member == fit_on].reshape(-1, x.shape[-1])
+        measured.append(measure(_fit(rows, rank, request), member != fit_on, ids))
+    if len({f.subspace.rank for f in measured}) > 1:
+        raise broken("both folds must have one rank", [f.subspace.rank for f in measured], "give the rank as a number")
+    found = conclude(
+        measured,
+        nulls=request.nulls,
+        initial=request.initial,
+        resamples=request.resamples,
+        seed=request.seed,
+        isotropy=request.isotropy,
+    )
     return _without_inference(found, sizes) if min(sizes) < FEWEST_UNITS else found
+
+
+def _rank_of_both(x: Tensor, request: _Request) -> int | str:
+    """One rank for both folds: where it is not a number it is resolved on all rows."""
+    method, rank = request.method, request.rank
+    if not isinstance(rank, str) or callable(method):
+        return rank
+    own = "pca" if PROXIES[method].needs == "sample" else method
+    return fit_subspace(x.reshape(-1, x.shape[-1]), method=own, rank=rank).rank
+
+
+def _fit(rows: Tensor, rank: int | str, request: _Request) -> Subspace:
+    if callable(request.method):
+        return request.method(rows)
+    fitted = fit_subspace(rows, method=request.method, rank=rank, generator=request.generator)
+    return replace(fitted, factors=None)
 
 
 def _halves(ids: Tensor, seed: int) -> Tensor:

@@ -22,15 +22,7 @@ from anisoscope.geometry.subspace import Subspace
 from anisoscope.stats.chunks import at_once
 from anisoscope.stats.given import as_tensor
 from anisoscope.stats.moments import Moments
-
-NULLS = ("haar", "normal", "pairing", "pairing-token", "axes", "init", "targets", "targets-uniform")
-_NEEDS = {
-    "pairing": "inputs and deltas of shape (n, T, ·)",
-    "pairing-token": "inputs and deltas as rows or Moments",
-    "init": "initial, the Evidence of step 0",
-    "targets": "shuffled, the gradients under permuted labels",
-    "targets-uniform": "uniform, the gradients under uniform labels",
-}
+from anisoscope.vocabulary import LABEL_NULLS, NULLS
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,24 +45,23 @@ def prepare(
     subspace: Subspace,
     *,
     nulls: Sequence[str],
-    activations: Any,
-    inputs: Any,
-    deltas: Any,
-    strata: Any,
-    shuffled: Any,
-    uniform: Any,
     groups: Any,
+    others: Mapping[str, Any],
     resamples: int,
     seed: int,
+    activations: Any = None,
+    inputs: Any = None,
+    deltas: Any = None,
+    strata: Any = None,
 ) -> Fold:
     """Check everything that can be wrong, then measure one fold."""
-    _check_request(nulls, subspace, inputs, deltas, strata, shuffled, uniform, resamples)
+    _check_request(nulls, subspace, inputs, deltas, strata, others, resamples)
     weight = _ndim(inputs) == 3 and _ndim(deltas) == 3
     moments, rows, row_groups = _resolved(gradients, groups, weight)
     device = moments.mean.device
     dtypes = [t.dtype for t in (gradients, inputs, deltas) if isinstance(t, Tensor)]
     inputs, deltas = _beside("inputs", inputs, device), _beside("deltas", deltas, device)
-    shuffled, uniform = _beside("shuffled", shuffled, device), _beside("uniform", uniform, device)
+    others = {name: _beside(f"gradients of {name}", other, device) for name, other in others.items()}
     require_width(moments.width, subspace)
     if "pairing" in nulls or "pairing-token" in nulls:
         _require_same_gradient(moments, inputs, deltas, dtypes)
@@ -81,10 +72,11 @@ def prepare(
         units = _bilinear(inputs, deltas, subspace, groups)
     elif rows is not None and row_groups is not None:
         units = additive_units(rows, subspace, row_groups)
-    targets = {}
-    for name, other in (("targets", shuffled), ("targets-uniform", uniform)):
-        if name in nulls:
-            targets[name] = _other_labels(other, subspace, inputs if weight else None, groups, row_groups, name)
+    targets = {
+        name: _other_labels(others[name], subspace, inputs if weight else None, groups, row_groups, name)
+        for name in LABEL_NULLS
+        if name in nulls
+    }
     pairing = {}
     if "pairing" in nulls:
         draws = min(resamples, PERMUTATIONS)
@@ -100,7 +92,7 @@ def prepare(
 def require_initial(nulls: Sequence[str], initial: Evidence | None) -> None:
     """Raise if ``init`` is asked for without the evidence of step 0."""
     if "init" in nulls and initial is None:
-        raise broken(f"the null init needs {_NEEDS['init']}", "nothing", "pass initial= or leave the null out")
+        raise broken(f"the null init needs {NULLS['init'].needs}", "nothing", "pass initial= or leave the null out")
 
 
 def _ndim(x: Any) -> int:
@@ -113,8 +105,7 @@ def _check_request(
     inputs: Any,
     deltas: Any,
     strata: Any,
-    shuffled: Any,
-    uniform: Any,
+    others: Mapping[str, Any],
     resamples: int,
 ) -> None:
     if resamples < 1:
@@ -132,13 +123,12 @@ def _check_request(
         "pairing": _ndim(inputs) == 3 and _ndim(deltas) == 3,
         "pairing-token": isinstance(strata, Mapping)
         or (inputs is not None and deltas is not None and _ndim(inputs) != 3 and _ndim(deltas) != 3),
-        "targets": shuffled is not None,
-        "targets-uniform": uniform is not None,
     }
+    given |= {name: others.get(name) is not None for name in LABEL_NULLS}
     for null, present in given.items():
         if null in nulls and not present:
             raise broken(
-                f"the null {null} needs {_NEEDS[null]}", "nothing of that shape", "pass it or leave the null out"
+                f"the null {null} needs {NULLS[null].needs}", "nothing of that shape", "pass it or leave the null out"
             )
 
 

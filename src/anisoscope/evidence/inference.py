@@ -40,11 +40,11 @@ def jackknife_error(left_out_n: Tensor) -> float:
     return float(((left_out_n - left_out_n.mean()).square().sum() * (n - 1) / n).sqrt())
 
 
-def interval(value: float, error: float, units: int) -> tuple[float, float] | None:
-    """95 % interval by Student's t around the plain estimate; none below 4 units."""
+def interval(value: float, error: float, units: int, *, level: float = 0.95) -> tuple[float, float] | None:
+    """Interval by Student's t around the plain estimate; none below 4 units."""
     if units < FEWEST_UNITS or not math.isfinite(error) or not math.isfinite(value):
         return None
-    half = float(stats.t.ppf(0.975, units - 1)) * error
+    half = float(stats.t.ppf(0.5 + level / 2, units - 1)) * error
     return value - half, value + half
 
 

@@ -5,7 +5,7 @@ Letters: N rows, D width, n sequences, T positions, E columns of δ.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -25,8 +25,7 @@ def judge(
     inputs: Any = None,
     deltas: Any = None,
     strata: Any = None,
-    shuffled: Any = None,
-    uniform: Any = None,
+    others: Mapping[str, Any] | None = None,
     initial: Evidence | None = None,
     groups: Any = None,
     resamples: int = 999,
@@ -37,9 +36,9 @@ def judge(
 
     ``groups`` has one id a row (or a sequence) and gives intervals and paired tests by group; ``(n, T, D)`` gradients
     are grouped by sequence. With ``pairing`` or ``pairing-token`` the gradients are the rows of ``G = deltasᵀ inputs``
-    and must equal it. ``shuffled`` and ``uniform`` are gradients of the same tokens under other labels (in the weight
-    view ``(n, T, E)`` deltas), ``initial`` the ``Evidence`` of step 0 with its own proxy. ``activations`` are rows
-    aligned with the gradients, for ``.radial`` alone.
+    and must equal it. ``others`` are gradients of the same tokens under other labels, by null (in the weight view
+    ``(n, T, E)`` deltas), ``initial`` the ``Evidence`` of step 0 with its own proxy. ``activations`` are rows aligned
+    with the gradients, for ``.radial`` alone.
 
     >>> import torch
     >>> from anisoscope.geometry.subspace import fit_subspace
@@ -58,8 +57,7 @@ def judge(
         inputs=inputs,
         deltas=deltas,
         strata=strata,
-        shuffled=shuffled,
-        uniform=uniform,
+        others=others or {},
         groups=groups,
         resamples=resamples,
         seed=seed,

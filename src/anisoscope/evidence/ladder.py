@@ -9,6 +9,7 @@ from anisoscope import verdict
 from anisoscope.errors import broken
 from anisoscope.evidence.inference import adjust
 from anisoscope.evidence.result import Evidence
+from anisoscope.vocabulary import ladder_of
 
 
 def ladder(evidences: Sequence[Evidence], *, view: str) -> verdict.Ladder:
@@ -16,7 +17,7 @@ def ladder(evidences: Sequence[Evidence], *, view: str) -> verdict.Ladder:
     if not evidences:
         raise broken("a ladder must have at least one layer", 0, "pass the evidence of each layer")
     rows = []
-    for null in verdict.rungs_of(view):
+    for null in ladder_of(view):
         q = adjust([evidence.p.get(null, math.nan) for evidence in evidences])
         for layer, evidence in enumerate(evidences):
             found = evidence.enrichment.get(null)

@@ -24,10 +24,13 @@ from anisoscope.geometry.neighbours import Neighbours, as_neighbours
 from anisoscope.geometry.results import DimensionEstimate, ScaleCurve, ScalePoint
 
 _Z95 = 1.959964
+DISCARD = 0.1
 _EQUAL_DISTANCES = "all neighbours of a point are equally far (a lattice?), so their ratios carry no dimension"
 
 
-def two_nn(x: Cloud | Neighbours, discard: float = 0.1, variant: Literal["fit", "mle"] = "fit") -> DimensionEstimate:
+def two_nn(
+    x: Cloud | Neighbours, discard: float = DISCARD, variant: Literal["fit", "mle"] = "fit"
+) -> DimensionEstimate:
     """TwoNN (Facco et al. 2017): the dimension from ``μ = r₂/r₁`` alone.
 
     ``"fit"`` is the slope through the origin of ``−log(1−F)`` on ``log μ`` over the smallest ``1 − discard`` of the

@@ -2,7 +2,8 @@
 
 Letters: N rows, D width; λ eigenvalues of the covariance, σ = √((N−1)λ) singular values of the centred cloud.
 
-A measure that is a function of moments takes a ``Moments`` in place of the rows. Every result answers ``float(...)``.
+A measure that is a function of moments takes a ``Moments`` in place of the rows, one of singular values a ``Spectrum``
+too. Every result answers ``float(...)``.
 From rows, spectra are taken in float64 whatever the input: the square roots of rounding noise would otherwise fill the
 empty directions of a low-rank cloud.
 """
@@ -18,10 +19,10 @@ from torch import Tensor
 
 from anisoscope.errors import broken
 from anisoscope.geometry.cloud import Cloud, Measurable, as_cloud
-from anisoscope.geometry.noise import noise_effective_rank, noise_participation, noise_top_share
+from anisoscope.geometry.material import Spectrum
+from anisoscope.geometry.noise import noise_effective_rank, noise_isoscore_star, noise_participation, noise_top_share
 from anisoscope.geometry.results import CosineEstimate, Estimate, LocalEstimate
-from anisoscope.stats.chunks import at_once
-from anisoscope.stats.directions import Directions
+from anisoscope.stats.directions import Directions, UnitSum
 from anisoscope.stats.given import as_tensor
 from anisoscope.stats.moments import Moments
 
@@ -30,7 +31,7 @@ ONE_COLUMN = "one column has one direction: isotropy is undefined for D = 1"
 SMALLEST_CLUSTER = 8
 
 
-def top_share(x: Measurable, power: float = 2, centre: bool = True) -> Estimate:
+def top_share(x: Measurable | Spectrum, power: float = 2, centre: bool = True) -> Estimate:
     """Share of the largest singular value: ``σ₁^p / Σ σᵢ^p``.
 
     ``p = 2`` is the explained variance of the first component; the literature also uses ``p = 1`` and the uncentred
@@ -43,11 +44,16 @@ def top_share(x: Measurable, power: float = 2, centre: bool = True) -> Estimate:
     """
     if not power > 0:
         raise broken("power must be positive", power, "use 1 or 2")
-    moments = _moments(x, double=True)
-    return _top_share(moments, _spectrum(moments, centre), power, centre)
+    found = _spectrum(x)
+    strengths = (found.centred if centre else found.uncentred) ** (power / 2)
+    moments = found.moments
+    n, total = _n(moments), float(strengths.sum())
+    if total == 0:
+        return Estimate(value=math.nan, n=n, note=NO_SPREAD if centre else "all rows are zero")
+    return Estimate(value=float(strengths[-1]) / total, n=n, floor=noise_top_share(n, moments.width, power))
 
 
-def effective_rank(x: Measurable, power: float = 1, centre: bool = True) -> Estimate:
+def effective_rank(x: Measurable | Spectrum, power: float = 1, centre: bool = True) -> Estimate:
     """``exp(H(s))``, the entropy rank of ``s = σ^p / Σσ^p`` (Roy & Vetterli 2007 at ``p = 1``), with ``0·log 0 = 0``.
 
     >>> import torch
@@ -57,17 +63,15 @@ def effective_rank(x: Measurable, power: float = 1, centre: bool = True) -> Esti
     """
     if not power > 0:
         raise broken("power must be positive", power, "use 1 or 2")
-    moments = _moments(x, double=True)
-    return _effective_rank(moments, _spectrum(moments, centre), power, centre)
-
-
-def spectral_measures(moments: Moments) -> dict[str, Estimate]:
-    """``top_share`` and ``effective_rank`` as they are by default, from one spectrum."""
-    squares = _spectrum(moments, True)
-    return {
-        "top_share": _top_share(moments, squares, 2, True),
-        "effective_rank": _effective_rank(moments, squares, 1, True),
-    }
+    found = _spectrum(x)
+    strengths = (found.centred if centre else found.uncentred) ** (power / 2)
+    moments = found.moments
+    n, total = _n(moments), strengths.sum()
+    if float(total) == 0:
+        return Estimate(value=math.nan, n=n, note=NO_SPREAD if centre else "all rows are zero")
+    shares = strengths / total
+    entropy = -torch.special.xlogy(shares, shares).sum()
+    return Estimate(value=float(entropy.exp()), n=n, floor=noise_effective_rank(n, moments.width, power))
 
 
 def participation_ratio(x: Measurable, corrected: bool = False) -> Estimate:
@@ -122,7 +126,9 @@ def isoscore_star(
         return Estimate(value=math.nan, n=n, note=NO_SPREAD)
     if moments.width == 1:
         return Estimate(value=math.nan, n=n, note=ONE_COLUMN)
-    return Estimate(value=float(isoscore_of_covariance(shrunk)), n=n)
+    free_of_scale = isinstance(reference, str) and reference == "trace"
+    floor = noise_isoscore_star(n, moments.width, zeta) if free_of_scale else None
+    return Estimate(value=float(isoscore_of_covariance(shrunk)), n=n, floor=floor)
 
 
 def isoscore_of_covariance(covariance_DD: Tensor) -> Tensor:
@@ -138,16 +144,19 @@ def isoscore_of_covariance(covariance_DD: Tensor) -> Tensor:
     return (participation - 1) / (covariance_DD.shape[0] - 1)
 
 
-def average_cosine(x: Cloud | Directions) -> CosineEstimate:
+def average_cosine(x: Cloud | Directions | UnitSum) -> CosineEstimate:
     """Mean cosine over all pairs of rows, exact in O(ND): ``(‖Σu‖² − N)/(N(N−1))``, ``u`` the unit rows.
 
     Rows of norm zero have no direction; they are left out and counted. The interval is the delete-one jackknife over
-    rows: it is too narrow where rows depend on one another, as tokens of one sequence do.
+    rows: it is too narrow where rows depend on one another, as tokens of one sequence do. From a ``UnitSum`` there is
+    none.
 
     >>> import torch
     >>> float(average_cosine(torch.tensor([[2.0, 0.0], [5.0, 0.0], [0.0, 0.0]]))).is_integer()
     True
     """
+    if isinstance(x, UnitSum):
+        return _cosine_of_sum(x)
     directions = x if isinstance(x, Directions) else Directions.of(as_cloud(x))
     units, zeros = directions.units, int(directions.zeros)
     n = _n(units)
@@ -164,17 +173,12 @@ def average_cosine(x: Cloud | Directions) -> CosineEstimate:
     return CosineEstimate(value=value, low=value - half, high=value + half, n=n, zero_rows=zeros, floor=0.0)
 
 
-def plain_average_cosine(*clouds_ND: Tensor) -> Estimate:
-    """The value of ``average_cosine`` alone, of all rows given, in one pass; without the interval over rows."""
-    total, count = torch.zeros(clouds_ND[0].shape[1], dtype=torch.float64, device=clouds_ND[0].device), 0
-    for part in (part for x_ND in clouds_ND for part in x_ND.split(at_once(x_ND))):
-        rows = part.float()
-        norms = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
-        total += torch.where(norms > 0, rows / norms, 0).sum(0, dtype=torch.float64)
-        count += int((norms > 0).sum())
-    if count < 2:
-        return Estimate(value=math.nan, n=count, note="fewer than 2 rows have a direction")
-    return Estimate(value=(float(total @ total) - count) / (count * (count - 1)), n=count)
+def _cosine_of_sum(x: UnitSum) -> CosineEstimate:
+    if x.count < 2:
+        note = "fewer than two rows have a direction"
+        return CosineEstimate(value=math.nan, n=x.count, zero_rows=x.zeros, note=note)
+    value = (float(x.total @ x.total) - x.count) / (x.count * (x.count - 1))
+    return CosineEstimate(value=value, n=x.count, zero_rows=x.zeros, floor=0.0)
 
 
 def partition_ratio(x: Cloud) -> Estimate:
@@ -273,27 +277,8 @@ def _n(moments: Moments) -> int:
     return round(float(moments.count))
 
 
-def _spectrum(moments: Moments, centre: bool) -> Tensor:
-    """Squared singular values, ascending; rounding below zero is zero."""
-    return torch.linalg.eigvalsh(moments.scatter if centre else moments.second).clamp_min(0)
-
-
-def _top_share(moments: Moments, squares: Tensor, power: float, centre: bool) -> Estimate:
-    strengths = squares ** (power / 2)
-    n, total = _n(moments), float(strengths.sum())
-    if total == 0:
-        return Estimate(value=math.nan, n=n, note=NO_SPREAD if centre else "all rows are zero")
-    return Estimate(value=float(strengths[-1]) / total, n=n, floor=noise_top_share(n, moments.width, power))
-
-
-def _effective_rank(moments: Moments, squares: Tensor, power: float, centre: bool) -> Estimate:
-    strengths = squares ** (power / 2)
-    n, total = _n(moments), strengths.sum()
-    if float(total) == 0:
-        return Estimate(value=math.nan, n=n, note=NO_SPREAD if centre else "all rows are zero")
-    shares = strengths / total
-    entropy = -torch.special.xlogy(shares, shares).sum()
-    return Estimate(value=float(entropy.exp()), n=n, floor=noise_effective_rank(n, moments.width, power))
+def _spectrum(x: Measurable | Spectrum) -> Spectrum:
+    return x if isinstance(x, Spectrum) else Spectrum(_moments(x, double=True))
 
 
 def _traces(moments: Moments, corrected: bool) -> tuple[Tensor, Tensor]:

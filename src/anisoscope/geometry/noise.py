@@ -50,3 +50,10 @@ def noise_effective_rank(n: int, width: int, power: float = 1) -> float:
 def noise_participation(n: int, width: int) -> float:
     """Expected plain participation ratio: second moments of a Wishart matrix with N−1 degrees, in ratio."""
     return (width + 2 / (n - 1)) / (1 + (width + 1) / (n - 1))
+
+
+def noise_isoscore_star(n: int, width: int, zeta: float) -> float:
+    """The IsoScore* that follows from it: shrinking towards ``(tr C/D)·I`` leaves the trace as it is."""
+    kept = (1 - zeta) ** 2
+    participation = 1 / (kept / noise_participation(n, width) + (1 - kept) / width)
+    return (participation - 1) / (width - 1)

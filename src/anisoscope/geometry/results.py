@@ -10,9 +10,10 @@ from dataclasses import dataclass
 class Estimate:
     """A measured number. ``float(estimate)`` gives the value.
 
-    ``low`` and ``high`` bound a 95 % interval and are ``None`` where none exists. ``floor`` is what isotropic noise of
-    the same shape would score, ``None`` where no formula is known. ``n`` counts the rows used. An undefined number is
-    NaN and ``note`` says why.
+    ``low`` and ``high`` bound a 95 % interval and are ``None`` where none exists; ``low90`` and ``high90`` a 90 % one.
+    ``floor`` is what isotropic noise of the same shape would score (1 for a ratio over a null), ``None`` where no
+    formula is known. ``se`` is the standard error (of the logarithm, for a ratio), ``units`` the number of independent
+    units behind it. ``n`` counts the rows used. An undefined number is NaN and ``note`` says why.
     """
 
     value: float
@@ -21,9 +22,18 @@ class Estimate:
     high: float | None = None
     floor: float | None = None
     note: str | None = None
+    se: float | None = None
+    low90: float | None = None
+    high90: float | None = None
+    units: float | None = None
 
     def __float__(self) -> float:
         return self.value
+
+    @property
+    def details(self) -> str | None:
+        """What was left out, or stands beside the number, in words."""
+        return None
 
     def __str__(self) -> str:
         interval = "" if self.low is None or self.high is None else f" [{self.low:.4g}, {self.high:.4g}]"
@@ -37,6 +47,11 @@ class CosineEstimate(Estimate):
 
     zero_rows: int = 0
 
+    @property
+    def details(self) -> str | None:
+        """Rows without a direction."""
+        return f"{self.zero_rows} zero rows left out" if self.zero_rows else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalEstimate(Estimate):
@@ -46,6 +61,12 @@ class LocalEstimate(Estimate):
     clusters: int = 0
     clusters_left_out: int = 0
     rows_left_out: int = 0
+
+    @property
+    def details(self) -> str | None:
+        """The global score, and clusters that were too small."""
+        left_out = f", {self.clusters_left_out} small clusters left out" if self.clusters_left_out else ""
+        return f"{self.whole:.3g} over the whole cloud{left_out}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +80,11 @@ class DimensionEstimate(Estimate):
     def duplicates(self) -> int:
         """Rows removed before ranks were formed."""
         return self.exact_duplicates + self.near_duplicates
+
+    @property
+    def details(self) -> str | None:
+        """Duplicates that were removed."""
+        return f"{self.duplicates} duplicates removed ({self.near_duplicates} near)" if self.duplicates else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

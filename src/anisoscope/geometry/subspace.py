@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
+from anisoscope import vocabulary
 from anisoscope.errors import broken
 from anisoscope.geometry.cloud import Cloud, Measurable, as_cloud
 from anisoscope.geometry.dimension import two_nn
@@ -20,8 +22,9 @@ from anisoscope.geometry.semi_nmf import ConceptToken, SemiNMF, semi_nmf
 from anisoscope.stats.given import as_tensor
 from anisoscope.stats.moments import Moments
 
-Method = Literal["pca", "svd", "semi_nmf", "haar", "mean"]
-METHODS: tuple[Method, ...] = ("pca", "svd", "semi_nmf", "haar", "mean")
+Method = str  # a name of ``vocabulary.PROXIES``
+Fit = Callable[[Any, int, torch.Generator], "Tensor | Subspace"]
+_FITS: dict[str, Fit] = {}  # of methods from outside
 _ORTHONORMAL = 1e-6
 _EMPTY = 1e-12
 
@@ -140,12 +143,11 @@ def fit_subspace(
     """Fit K directions to a cloud, or to its ``Moments`` where the method needs no more.
 
     ``method``: ``pca`` (centred), ``svd`` (uncentred), ``semi_nmf`` (the span of its concepts; rows only), and the
-    ablations ``haar`` (random) and ``mean`` (the mean direction alone). ``rank``: a number, an explained share such as
-    ``"95%"``, or ``"id"`` for the TwoNN dimension of the rows, rounded. Semi-NMF makes at
+    ablations ``haar`` (random) and ``mean`` (the mean direction alone), or one that was registered. ``rank``: a number,
+    an explained share such as ``"95%"``, or ``"id"`` for the TwoNN dimension of the rows, rounded. Semi-NMF makes at
     most ``iterations``.
     """
-    if method not in METHODS:
-        raise broken(f"method must be one of {' '.join(METHODS)}", repr(method), "use 'pca'")
+    vocabulary.require("method", method, vocabulary.PROXIES)
     rows = None if isinstance(x, Moments) else as_cloud(x, at_least=2)
     moments = x if isinstance(x, Moments) else Moments.of(as_cloud(x, at_least=2).double(), higher=False)
     n, seed = round(float(moments.count)), _seed(generator)
@@ -153,6 +155,8 @@ def fit_subspace(
         raise broken(
             "a subspace must be fitted on at least 2 finite rows", f"{n} rows or NaN", "pass more, finite rows"
         )
+    if method in _FITS:
+        return _fit_from_outside(x if rows is None else rows, method, rank, n, generator)
     if method == "mean":
         return _mean_direction(moments, rank, n)
     centred = method in ("pca", "haar")
@@ -174,6 +178,77 @@ def fit_subspace(
         basis = vectors[:, :k]
     explained = float(_along(second, basis).sum() / second.diagonal().sum())
     return Subspace(basis, method, spectrum, explained, n, seed, factors)
+
+
+def register_proxy(
+    name: str,
+    *,
+    about: str = "",
+    needs: Literal["sample", "moments"] = "sample",
+    views: Sequence[str] = tuple(vocabulary.VIEWS),
+) -> Callable[[Fit], Fit]:
+    """Register a method that fits a proxy: a function of rows ``(N, D)`` or ``Moments``, a rank, and a generator.
+
+    It returns a ``Subspace``, or an orthonormal basis ``(D, K)``. The method is then asked for by name wherever proxies
+    are, and its evidence is in rows and report like that of the others.
+
+    >>> @register_proxy("first_columns", about="the first coordinate axes")
+    ... def first_columns(x, rank, generator):
+    ...     return torch.eye(x.shape[1], dtype=torch.float64)[:, :rank]
+    >>> fit_subspace(torch.randn(9, 4), method="first_columns", rank=2).rank
+    2
+    >>> unregister_proxy("first_columns")
+    """
+
+    def register(fit: Fit) -> Fit:
+        vocabulary.add(vocabulary.Proxy(name, about or name, needs, tuple(views)))
+        _FITS[name] = fit
+        return fit
+
+    return register
+
+
+def unregister_proxy(name: str) -> None:
+    """Take a method that was registered from outside away again."""
+    vocabulary.remove("proxies", name)
+    if name not in vocabulary.PROXIES:
+        _FITS.pop(name, None)
+
+
+def proxy_name(method: Method | Callable[[Tensor], Subspace]) -> Method:
+    """The name of a proxy; a function from rows to a ``Subspace`` is registered under its own name."""
+    if isinstance(method, str):
+        return method
+    name = getattr(method, "__name__", type(method).__name__)
+    fit = _FITS.get(name)
+    if fit is None or getattr(fit, "function", None) is not method:
+        unregister_proxy(name)
+        register_proxy(name, about=f"the function {name}")(_Function(method))
+    return name
+
+
+@dataclass(frozen=True, slots=True)
+class _Function:
+    """A function from rows alone, called as a registered method is."""
+
+    function: Callable[[Tensor], Subspace]
+
+    def __call__(self, x: Any, rank: int, generator: torch.Generator) -> Subspace:
+        return self.function(x)
+
+
+def outside_modules() -> set[str]:
+    """Modules that hold the methods from outside."""
+    return {getattr(fit, "function", fit).__module__ for fit in _FITS.values()}
+
+
+def _fit_from_outside(x: Any, method: Method, rank: int | str, n: int, generator: torch.Generator | None) -> Subspace:
+    if not isinstance(rank, int):
+        raise broken(f"rank must be a number for the method {method}", repr(rank), "use 32")
+    found = _FITS[method](x, rank, generator or torch.Generator().manual_seed(0))
+    if isinstance(found, Subspace):
+        return found
+    return Subspace(found, method=method, n=n, seed=_seed(generator))
 
 
 def principal_angles(a: Subspace, b: Subspace) -> Tensor:
@@ -248,6 +323,3 @@ def _resolved_rank(rank: int | str, rows: Tensor | None, spectrum: Tensor, metho
 
 def _seed(generator: torch.Generator | None) -> int:
     return 0 if generator is None else generator.initial_seed()
-
-
-__all__ = ["METHODS", "Cloud", "Method", "Subspace", "fit_subspace", "principal_angles"]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 
 from torch import nn
 
 from anisoscope.observe.headline import by_step, headline
+from anisoscope.observe.options import SessionOptions
 from anisoscope.observe.rows import Row
 from anisoscope.scope import Scope
 
@@ -24,8 +26,9 @@ class Hosted:
     def start(self, model: nn.Module, *, steps: int | None, first_step: int) -> None:
         """Make the scope; what was left of an earlier training goes."""
         self.abandon()
-        known = {"steps": steps, "first_step": first_step}
-        self.scope, self._logged = Scope(model, **(known | self._options)), 0
+        session = self._options.get("session") or SessionOptions()
+        known: dict[str, Any] = {"steps": steps} | self._options | {"session": replace(session, first_step=first_step)}
+        self.scope, self._logged = Scope(model, **known), 0
 
     def begin(self, tokens: int | None = None) -> None:
         """An optimiser step begins, unless one is open."""

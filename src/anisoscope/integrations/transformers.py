@@ -32,8 +32,9 @@ class ScopeCallback(TrainerCallback):
         Trainer(model, args, train_dataset=data, callbacks=[callback]).train()
         callback.rows()
 
-    ``resumable=True`` saves the scope with every checkpoint (as ``anisoscope.safetensors``), so that a training resumed
-    from it goes on to the rows of an uninterrupted one. ``tokens(step)`` may tell how many tokens a step trains on.
+    ``session=SessionOptions(resumable=True)`` saves the scope with every checkpoint (as ``anisoscope.safetensors``), so
+    that a training resumed from it goes on to the rows of an uninterrupted one. ``tokens(step)`` may tell how many
+    tokens a step trains on.
 
     Headline numbers go through ``Trainer.log``, so whatever ``report_to`` names shows them. An observation is judged
     beside the training and logged when it is ready; ``anisoscope/step`` says which step it is of.
@@ -42,7 +43,8 @@ class ScopeCallback(TrainerCallback):
     def __init__(self, *, tokens: Callable[[int], int] | None = None, **options: Any) -> None:
         self._hosted = Hosted(options)
         self._tokens = tokens
-        self._resumable = bool(options.get("resumable"))
+        session = options.get("session")
+        self._resumable = session is not None and session.resumable
         self._trainer: Trainer | None = None
         self._step_of_trainer: Any = None
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from anisoscope.observe.judging import Each, Proxies, Request, each_in_turn, fit_proxies, judge_observation
-from anisoscope.observe.rows import Row, adjusted, evidence_rows, row, stamp
-from anisoscope.observe.statistics import Observed
+from anisoscope.observe.rows import Row, adjusted, evidence_rows, place_columns, row, stamp
+from anisoscope.observe.statistics import Observation
 
 _CONCEPTS, _TOKENS = 8, 6
 
 
-def rank_rows(observed: Observed, request: Request, each: Each = each_in_turn) -> list[Row]:
+def rank_rows(observed: Observation, request: Request, each: Each = each_in_turn) -> list[Row]:
     """Energy and enrichment over ``haar`` of the first method at the other ranks that were asked for."""
     rows: list[Row] = []
     for rank in request.ranks:
@@ -19,7 +19,7 @@ def rank_rows(observed: Observed, request: Request, each: Each = each_in_turn) -
             request,
             rank=rank,
             proxies=request.proxies[:1],
-            clouds=("all",),
+            subsets=("all",),
             nulls=("haar",),
             ranks=(),
             isotropy=False,
@@ -31,36 +31,23 @@ def rank_rows(observed: Observed, request: Request, each: Each = each_in_turn) -
     return rows
 
 
-def concept_rows(observed: Observed, proxies: Proxies) -> list[Row]:
-    """The strongest concepts of each layer with the tokens they are strongest on; the note holds a token id.
+def concept_rows(observed: Observation, proxies: Proxies) -> list[Row]:
+    """The strongest concepts of each layer with the tokens they are strongest on.
 
-    ``variant`` is ``k:r``, the r-th token of concept k, in the order of their mean strength; the value is the token's
-    share of all that the concept received.
+    ``item`` is the concept, in the order of their mean strength, ``place`` the token's place in it; the value is the
+    token's share of all that the concept received.
     """
     rows: list[Row] = []
     for place, (first, _) in proxies.items():
         if place.proxy != "semi_nmf" or place.view != "representation" or first.factors is None:
             continue
-        tokens = observed.cloud(place.view, place.layer, "activations", 0).sample(place.cloud).tokens
+        tokens = observed.cloud(place.view, place.at, "activations", 0).sample(place.subset).tokens
+        common = stamp(observed) | place_columns(place) | {"tensor": "activations", "timing": "rolling"}
+        common |= {"rank": first.rank, "width": first.width, "measure": "concept"}
         by_concept = first.top_tokens(tokens, count=_TOKENS)
         strongest = first.factors.codes.sum(0).argsort(descending=True)[:_CONCEPTS].tolist()
         for k, concept in enumerate(strongest):
             for r, token in enumerate(by_concept[concept]):
-                rows.append(
-                    row(
-                        **stamp(observed),
-                        layer=place.layer,
-                        view=place.view,
-                        points="activations",
-                        cloud=place.cloud,
-                        proxy=place.proxy,
-                        rank=first.rank,
-                        timing="rolling",
-                        measure="concept",
-                        variant=f"{k}:{r}",
-                        value=token.share,
-                        n=token.count,
-                        note=str(token.token),
-                    )
-                )
+                numbers = {"value": token.share, "n": token.count, "token_id": int(token.token)}
+                rows.append(row(**common, **numbers, item=k, place=r))
     return rows

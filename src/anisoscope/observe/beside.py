@@ -12,16 +12,21 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
 
 from anisoscope.errors import AnisoscopeError, BrokenRuleError
+from anisoscope.evidence.nulls import registry as nulls
+from anisoscope.geometry import registry as measures
+from anisoscope.geometry import subspace
 from anisoscope.observe.judge import Brief, Judge, Judgement, Judging
 from anisoscope.observe.memory import Memory
-from anisoscope.observe.statistics import Between, Observed
+from anisoscope.observe.statistics import Between, Observation
 from anisoscope.observe.wire import receive, send
+from anisoscope.plugins import origins
 
 FEWEST_CORES = 4
 _PATIENCE = 5.0  # seconds for a process that was told to go
@@ -39,7 +44,7 @@ class JudgeBeside:
         self._brief = brief
         self._judge: Judging | None = None
 
-    def judged(self, observed: Observed) -> Judgement:
+    def judged(self, observed: Observation) -> Judgement:
         """Rows of the next observation; raises if it cannot be judged."""
         return self._chosen().judged(observed)
 
@@ -58,14 +63,22 @@ class JudgeBeside:
 
     def _chosen(self) -> Judging:
         if self._judge is None:
-            self._judge = Elsewhere(self._brief) if cores_are_spare() else Judge(self._brief)
+            # What was registered from a script or a notebook exists in this process alone.
+            plugins = origins(outside_modules())
+            elsewhere = plugins is not None and cores_are_spare()
+            self._judge = Elsewhere(self._brief, plugins or ()) if elsewhere else Judge(self._brief)
         return self._judge
+
+
+def outside_modules() -> set[str]:
+    """Modules of all measures, nulls and proxies that were registered from outside."""
+    return measures.outside_modules() | nulls.outside_modules() | subspace.outside_modules()
 
 
 class Elsewhere:
     """The judge of another process; one call at a time."""
 
-    def __init__(self, brief: Brief) -> None:
+    def __init__(self, brief: Brief, plugins: Sequence[str] = ()) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
             environment = os.environ | {
@@ -73,7 +86,7 @@ class Elsewhere:
                 "CUDA_VISIBLE_DEVICES": "",  # its numbers are on the host
                 "OMP_NUM_THREADS": "1",
             }
-            command = [sys.executable, "-m", "anisoscope.observe.judging_process", str(theirs.fileno())]
+            command = [sys.executable, "-m", "anisoscope.observe.judging_process", str(theirs.fileno()), *plugins]
             self.process = subprocess.Popen(
                 command, env=environment, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL
             )
@@ -81,7 +94,7 @@ class Elsewhere:
         self._brief: Brief | None = brief
         self._dismissed = False
 
-    def judged(self, observed: Observed) -> Judgement:
+    def judged(self, observed: Observation) -> Judgement:
         """Rows of the next observation; raises if it cannot be judged."""
         return self._asked("judged", observed)
 

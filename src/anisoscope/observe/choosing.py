@@ -5,15 +5,13 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from torch import nn
 
 from anisoscope.capture.compiled import has_taps, is_compiled
 from anisoscope.capture.sites import Sites, choose_sites, unwrapped
 from anisoscope.errors import broken
-
-VIEWS = ("representation", "weight", "embedding")
+from anisoscope.vocabulary import VIEWS, require_each
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,7 +56,7 @@ def _chosen_views(sites: Sites, views: Sequence[str] | None) -> tuple[str, ...]:
     }
     if views is None:
         return tuple(view for view in VIEWS if has[view])
-    require_known("views", views, VIEWS)
+    require_each("views", views, VIEWS)
     for view in views:
         if not has[view]:
             raise broken(
@@ -67,12 +65,3 @@ def _chosen_views(sites: Sites, views: Sequence[str] | None) -> tuple[str, ...]:
                 "name them with sites=",
             )
     return tuple(views)
-
-
-def require_known(what: str, given: Sequence[Any], known: Sequence[str]) -> None:
-    """Raise for a choice that is unknown, or none at all."""
-    for one in given:
-        if one not in known:
-            raise broken(f"{what} must be among {' '.join(known)}", repr(one), "check the spelling")
-    if not given:
-        raise broken(f"{what} must name at least one of {' '.join(known)}", "none", f"use {known[0]!r}")

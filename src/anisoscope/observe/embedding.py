@@ -24,7 +24,6 @@ from anisoscope.stats.hashing import as_key, mix
 from anisoscope.stats.reservoir import Selection
 from anisoscope.stats.running import Running
 
-POINTS = ("gradients", "gradients-out", "update", "update-raw")
 _TABLE = Name("embedding", 0, "table", 0, "sum")
 _TIED = Name("embedding", 0, "table-tied", 0, "sum")
 _SEEN = Name("embedding", 0, "seen", 0, "sum")
@@ -68,7 +67,7 @@ def types_seen(statistics: Statistics) -> Tensor:
     return torch.nonzero(seen)[:, 0] if isinstance(seen, Tensor) else torch.zeros(0, dtype=torch.int64, device="cpu")
 
 
-def by_type(statistics: Statistics, weight_VD: Tensor, *, rows: int, seed: int) -> Statistics:
+def by_type(statistics: Statistics, weight_VD: Tensor, site: str, *, rows: int, seed: int) -> Statistics:
     """The tables of an observation as clouds of types, in two folds by a hash of the id; the tables themselves go."""
     rest = {name: s for name, s in statistics.items() if name.view != "embedding"}
     table, tied = statistics.get(_TABLE), statistics.get(_TIED)
@@ -78,10 +77,10 @@ def by_type(statistics: Statistics, weight_VD: Tensor, *, rows: int, seed: int) 
     points = {"activations": weight_VD[ids], "gradients": table[ids]}
     if isinstance(tied, Tensor):
         points["gradients-out"] = tied[ids] - points["gradients"]
-    return rest | clouds(ids, points, rows=rows, seed=seed)
+    return rest | clouds(ids, points, site, rows=rows, seed=seed)
 
 
-def clouds(ids: Tensor, points: dict[str, Tensor], *, rows: int, seed: int) -> Statistics:
+def clouds(ids: Tensor, points: dict[str, Tensor], site: str, *, rows: int, seed: int) -> Statistics:
     """Moments and a sample of one row a type, in two folds."""
     side = as_key(mix(ids, seed=seed)) & 1
     members = torch.stack([side == 0, side == 1])
@@ -92,8 +91,8 @@ def clouds(ids: Tensor, points: dict[str, Tensor], *, rows: int, seed: int) -> S
         running = Running.start(x_nD[:, None], every, parts=2)
         running.add(x_nD[:, None], every, members)
         for fold, (moments, selection) in enumerate(zip(running.moments(), kept, strict=True)):
-            found[Name("embedding", 0, name, fold, "rest")] = moments
-            found[Name("embedding", 0, name, fold, "kept")] = selection.take(x_nD[:, None].float())
+            found[Name("embedding", 0, name, fold, "rest", site)] = moments
+            found[Name("embedding", 0, name, fold, "kept", site)] = selection.take(x_nD[:, None].float())
     return found
 
 

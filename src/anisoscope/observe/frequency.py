@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from anisoscope.capture.sites import SiteKey
 from anisoscope.evidence.correlation import correlations
 from anisoscope.evidence.energy import row_energies
 from anisoscope.evidence.frequency import (
@@ -32,10 +33,11 @@ from anisoscope.evidence.frequency import (
 from anisoscope.geometry.results import Estimate
 from anisoscope.geometry.subspace import Subspace
 from anisoscope.observe.judging import Each, Place, Proxies, Request, each_in_turn
-from anisoscope.observe.rows import Row, adjusted, estimate_row, row, stamp
-from anisoscope.observe.statistics import Name, Observed
+from anisoscope.observe.rows import Row, adjusted, at_columns, estimate_row, row, stamp
+from anisoscope.observe.statistics import Name, Observation
 from anisoscope.observe.trajectories import Trajectories
 from anisoscope.stats.reservoir import Reservoir, Sample
+from anisoscope.vocabulary import VIEWS, bin_subset
 
 LEAST = 4  # sequences that a type must come in before it has a mean and a spread
 RESAMPLES = 199
@@ -43,7 +45,7 @@ SHOWN = 64  # types of a table whose places have rows, for a scatter
 BYS: tuple[By, ...] = ("tokens", "types")
 
 
-def frequency_rows(observed: Observed, proxies: Proxies, request: Request, each: Each = each_in_turn) -> list[Row]:
+def frequency_rows(observed: Observation, proxies: Proxies, request: Request, each: Each = each_in_turn) -> list[Row]:
     """All that an observation says about frequency; nothing where counts are not known."""
     counts = observed.frequency
     if counts is None or not bool((counts > 0).any()):
@@ -59,21 +61,27 @@ def frequency_rows(observed: Observed, proxies: Proxies, request: Request, each:
 
 
 def _judged(place: Place, request: Request) -> bool:
-    return place.view in ("representation", "embedding") and place.proxy == request.proxies[0] and place.cloud == "all"
+    return place.view in ("representation", "embedding") and place.proxy == request.proxies[0] and place.subset == "all"
 
 
 def trajectory_rows(
-    trajectories: Trajectories, counts_V: Tensor, request: Request, *, step: int, tokens: int | None = None
+    trajectories: Trajectories,
+    counts_V: Tensor,
+    request: Request,
+    *,
+    step: int,
+    tokens: int | None = None,
+    embedding_site: str = "",
 ) -> list[Row]:
     """Correlations of log count with how far embeddings, and contextual vectors by type, have wandered so far."""
     when = {"step": step, "tokens": tokens}
     found = [
-        (when | {"layer": 0, "view": "embedding", "points": name}, trajectory.wandered())
+        (when | _table_columns(name, embedding_site), trajectory.wandered())
         for name, trajectory in trajectories.tables.items()
     ]
-    contextual = {"view": "representation", "points": "activations", "cloud": "no-first"}
-    for layer, types in trajectories.contexts.items():
-        found.append((when | contextual | {"layer": layer}, types.wandered()))
+    contextual = {"view": "representation", "tensor": "activations", "subset": "no-first"}
+    for at, types in trajectories.contexts.items():
+        found.append((when | contextual | at_columns(at), types.wandered()))
     rows: list[Row] = []
     for common, wandered in found:
         if wandered is not None:
@@ -85,7 +93,17 @@ def trajectory_rows(
     return rows
 
 
-def _table_rows(observed: Observed, counts_V: Tensor, request: Request) -> list[Row]:
+def _table_columns(name: str, embedding_site: str) -> Row:
+    """A table of embeddings; of the output table the module's name is not known."""
+    return {
+        "layer": 0,
+        "view": "embedding",
+        "tensor": name,
+        "site": (embedding_site or None) if name == "input" else None,
+    }
+
+
+def _table_rows(observed: Observation, counts_V: Tensor, request: Request) -> list[Row]:
     """Correlations of log count with where the embeddings lie."""
     rows: list[Row] = []
     for name, reading in observed.tables.items():
@@ -93,7 +111,7 @@ def _table_rows(observed: Observed, counts_V: Tensor, request: Request) -> list[
         seen = counts > 0
         x, table = counts[seen].double().log(), reading.rows[seen].double()
         norm = table.norm(dim=1)
-        common = stamp(observed) | {"layer": 0, "view": "embedding", "points": name}
+        common = stamp(observed) | _table_columns(name, observed.embedding_site)
         measured = {f"distance, {c}": (table - getattr(reading, c)).norm(dim=1) for c in ("plain", "weighted")}
         rows += _correlation_rows(common, x, measured, norm, request)
         rows += _shown(common, reading.ids[seen], counts[seen], measured)
@@ -101,18 +119,15 @@ def _table_rows(observed: Observed, counts_V: Tensor, request: Request) -> list[
 
 
 def _shown(common: Row, ids: Tensor, counts: Tensor, measured: dict[str, Tensor]) -> list[Row]:
-    """Some types from the rarest to the most frequent with their distances; the note holds a token id, n its count.
-
-    ``variant`` is ``WHAT:k``, the k-th of them.
-    """
+    """Some types from the rarest to the most frequent with their distances; ``item`` counts them, n is their count."""
     order = counts.argsort(stable=True)
     spaced = torch.linspace(0, max(len(order) - 1, 0), SHOWN, device=order.device).round().long().unique()
     chosen = order[spaced] if len(order) else order
     found = []
     for what, y in measured.items():
         for number, k in enumerate(chosen.tolist()):
-            numbers = {"value": float(y[k]), "n": int(counts[k]), "note": str(int(ids[k]))}
-            found.append(row(**common, **numbers, measure="type_place", variant=f"{what}:{number}"))
+            numbers = {"value": float(y[k]), "n": int(counts[k]), "token_id": int(ids[k]), "item": number}
+            found.append(row(**common, **numbers, measure="type_place", variant=what))
     return found
 
 
@@ -126,7 +141,7 @@ def _correlation_rows(common: Row, x: Tensor, measured: dict[str, Tensor], held:
 
 
 def _place_rows(
-    observed: Observed,
+    observed: Observation,
     place: Place,
     pair: tuple[Subspace, Subspace],
     counts_V: Tensor,
@@ -134,22 +149,22 @@ def _place_rows(
     request: Request,
 ) -> list[Row]:
     rows: list[Row] = []
-    points = ("gradients",) if place.view == "representation" else ("gradients", "gradients-out", "update")
-    for which in points:
-        if place.layer in observed.layers(place.view, which):
-            rows += _gradient_rows(observed, place, which, pair, binned)
-    if place.view == "representation" and place.layer in observed.layers("representation", "activations"):
+    tensors = [tensor for tensor in VIEWS[place.view].judged_on if tensor != "update-raw"]
+    for tensor in tensors:
+        if place.at in observed.sites(place.view, tensor):
+            rows += _gradient_rows(observed, place, tensor, pair, binned)
+    if place.view == "representation" and place.at in observed.sites("representation", "activations"):
         rows += _context_rows(observed, place, pair, counts_V, binned, request)
     return rows
 
 
 def _gradient_rows(
-    observed: Observed, place: Place, points: str, pair: tuple[Subspace, Subspace], binned: dict[str, Tensor]
+    observed: Observation, place: Place, tensor: str, pair: tuple[Subspace, Subspace], binned: dict[str, Tensor]
 ) -> list[Row]:
     """Enrichment, energy and lost isotropy by bin of the input token and of the target."""
-    common = stamp(observed) | {"layer": place.layer, "view": place.view, "points": points, "timing": "rolling"}
-    common |= {"proxy": place.proxy, "rank": pair[0].rank}
-    clouds = [observed.cloud(place.view, place.layer, points, fold) for fold in (0, 1)]
+    common = stamp(observed) | at_columns(place.at) | {"view": place.view, "tensor": tensor, "timing": "rolling"}
+    common |= {"proxy": place.proxy, "rank": pair[0].rank, "width": pair[0].width}
+    clouds = [observed.cloud(place.view, place.at, tensor, fold) for fold in (0, 1)]
     samples, second = [cloud.sample() for cloud in clouds], clouds[0].of("all").second + clouds[1].of("all").second
     columns = []
     for fold, sample in enumerate(samples):
@@ -165,16 +180,16 @@ def _gradient_rows(
             ]
             units = folds[0].and_also(folds[1])
             enriched, trend = enrichment_by_bin(units, rank=pair[0].rank, width=pair[0].width)
-            label = f"{which} {by}"
-            rows += _bin_rows(common, label, "bin_enrichment", enriched, null="haar")
-            rows.append(_trend_row(common, label, "bin_enrichment", trend))
-            rows += _bin_rows(common, label, "bin_energy", shares_by_bin(units, "energy"))
+            bins = which, by
+            rows += _bin_rows(common, bins, "bin_enrichment", enriched, null="haar")
+            rows.append(_trend_row(common, bins, "bin_enrichment", trend))
+            rows += _bin_rows(common, bins, "bin_energy", shares_by_bin(units, "energy"))
             # Every loss holds the second moment of all rows, so losses are not independent and have no interval.
-            rows += _bin_rows(common, label, "bin_isotropy_loss", shares_by_bin(units, "loss", intervals=False))
+            rows += _bin_rows(common, bins, "bin_isotropy_loss", shares_by_bin(units, "loss", intervals=False))
     return rows
 
 
-def _sides(observed: Observed, view: str, samples: list[Sample]) -> Iterator[tuple[str, list[Tensor]]]:
+def _sides(observed: Observation, view: str, samples: list[Sample]) -> Iterator[tuple[str, list[Tensor]]]:
     """The tokens whose frequency counts: those that went in, and those that were asked for where they are known."""
     yield "input", [sample.tokens for sample in samples]
     if view != "representation":
@@ -201,15 +216,15 @@ class _Context:
     fold: Tensor
 
     @classmethod
-    def of(cls, observed: Observed, layer: int) -> _Context:
-        parts = [observed.cloud("representation", layer, "activations", fold).sample("no-first") for fold in (0, 1)]
+    def of(cls, observed: Observation, at: SiteKey) -> _Context:
+        parts = [observed.cloud("representation", at, "activations", fold).sample("no-first") for fold in (0, 1)]
         fold = torch.cat([torch.full_like(part.tokens, k) for k, part in enumerate(parts)])
         values, tokens = torch.cat([p.values.double() for p in parts]), torch.cat([p.tokens for p in parts])
         return cls(values, tokens, torch.cat([p.sequences for p in parts]), fold)
 
 
 def _context_rows(
-    observed: Observed,
+    observed: Observation,
     place: Place,
     pair: tuple[Subspace, Subspace],
     counts_V: Tensor,
@@ -217,10 +232,10 @@ def _context_rows(
     request: Request,
 ) -> list[Row]:
     """Type means against frequency, spread about them, and how much of that spread leaves the proxy."""
-    context = _Context.of(observed, place.layer)
+    context = _Context.of(observed, place.at)
     types = by_type(context.values, context.tokens, context.sequences, least=LEAST)
-    common = stamp(observed) | {"layer": place.layer, "view": "representation", "points": "activations"}
-    common |= {"cloud": "no-first"}
+    common = stamp(observed) | at_columns(place.at) | {"view": "representation", "tensor": "activations"}
+    common |= {"subset": "no-first", "width": pair[0].width}
     if not len(types.ids):
         note = f"no type comes in {LEAST} sequences"
         return [row(**common, measure="frequency_correlation", value=math.nan, note=note)]
@@ -237,12 +252,12 @@ def _context_rows(
         squares = {"square": types.spread.square() / scale, "one": torch.ones_like(types.spread)}
         units = ByUnit.of(squares, bins_V[types.ids], types.ids)
         spread, trend = ratio_by_bin(units, "square", "one")
-        rows += _bin_rows(common, f"input {by}", "bin_spread", [_root(found) for found in spread])
-        rows.append(_trend_row(common, f"input {by}", "bin_spread", Trend(_halved(trend.slope), trend.p)))
+        rows += _bin_rows(common, ("input", by), "bin_spread", [_root(found) for found in spread])
+        rows.append(_trend_row(common, ("input", by), "bin_spread", Trend(_halved(trend.slope), trend.p)))
         seen, trend = ratio_by_bin(_around_means(context, types, pair, bins_V), "outside", "inside")
         fitted = common | {"proxy": place.proxy, "rank": pair[0].rank, "timing": "rolling"}
-        rows += _bin_rows(fitted, f"input {by}", "bin_visible_curvature", seen)
-        rows.append(_trend_row(fitted, f"input {by}", "bin_visible_curvature", trend))
+        rows += _bin_rows(fitted, ("input", by), "bin_visible_curvature", seen)
+        rows.append(_trend_row(fitted, ("input", by), "bin_visible_curvature", trend))
     return rows
 
 
@@ -269,13 +284,15 @@ def _halved(found: Estimate) -> Estimate:
     return replace(found, value=found.value / 2, low=ends[0], high=ends[1])
 
 
-def _bin_rows(common: Row, label: str, measure: str, found: list[Estimate], null: str | None = None) -> list[Row]:
-    names = [f"{label} {k + 1}/{BINS}" for k in range(BINS)] + [f"{label} uncounted"]  # the last only of shares
+def _bin_rows(
+    common: Row, bins: tuple[str, str], measure: str, found: list[Estimate], null: str | None = None
+) -> list[Row]:
+    names = [bin_subset(*bins, k) for k in (*range(1, BINS + 1), -1)]  # the last only of shares
     return [
-        estimate_row(common | {"cloud": name}, estimate, measure=measure, null=null)
+        estimate_row(common | {"subset": name}, estimate, measure=measure, null=null)
         for name, estimate in zip(names, found, strict=False)
     ]
 
 
-def _trend_row(common: Row, label: str, measure: str, found: Trend) -> Row:
-    return estimate_row(common | {"cloud": label}, found.slope, measure=f"{measure}_trend", p=found.p)
+def _trend_row(common: Row, bins: tuple[str, str], measure: str, found: Trend) -> Row:
+    return estimate_row(common | {"subset": bin_subset(*bins)}, found.slope, measure=f"{measure}_trend", p=found.p)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from anisoscope.capture.calls import Batch
+from anisoscope.capture.sites import SiteKey
 from anisoscope.capture.taps import Listener
 from anisoscope.observe.statistics import Name, Statistics, merged
 from anisoscope.stats.aside import Aside
@@ -23,6 +24,7 @@ from anisoscope.stats.reservoir import Selection
 from anisoscope.stats.running import Running, moments_of_few
 
 SKETCH = 32
+RESERVOIR_ROWS = 8192
 IGNORED = -100
 _RECENT = 8
 
@@ -73,7 +75,7 @@ class Gathering(Listener):
     """
 
     views: tuple[str, ...]
-    rows: int = 8192
+    rows: int = RESERVOIR_ROWS
     seed: int = 0
     vocabulary: int = 0
     most_tokens: int = 0
@@ -126,25 +128,25 @@ class Gathering(Listener):
                     found = merged(found, window)
         return found
 
-    def activation(self, layer: int, x_BTD: Tensor, batch: Batch) -> None:
+    def activation(self, at: SiteKey, x_BTD: Tensor, batch: Batch) -> None:
         """Absorb activations."""
         self._call(x_BTD, batch)  # tokens and sequences are counted whatever the views
         if "representation" in self.views and not self.again:
-            self._absorb("representation", layer, "activations", x_BTD, batch)
+            self._absorb("representation", at, "activations", x_BTD, batch)
 
-    def gradient(self, layer: int, g_BTD: Tensor, batch: Batch) -> None:
+    def gradient(self, at: SiteKey, g_BTD: Tensor, batch: Batch) -> None:
         """Absorb gradients."""
         if "representation" in self.views:
-            self._absorb("representation", layer, "gradients", g_BTD, batch)
+            self._absorb("representation", at, "gradients", g_BTD, batch)
 
-    def pair(self, layer: int, x_BTD: Tensor, delta_BTF: Tensor, batch: Batch) -> None:
+    def pair(self, at: SiteKey, x_BTD: Tensor, delta_BTF: Tensor, batch: Batch) -> None:
         """Absorb inputs and error signals of a linear map: the gradient of each fold, and δ sketched.
 
         The sketch has one more column, which says whether the position was labelled.
         """
         if "weight" not in self.views:
             return
-        call = self._call(x_BTD, batch) if self.again else self._absorb("weight", layer, "inputs", x_BTD, batch)
+        call = self._call(x_BTD, batch) if self.again else self._absorb("weight", at, "inputs", x_BTD, batch)
         context = call.context
         self._aside.join()
         x_BTD, delta_BTF = x_BTD[:: call.stride], delta_BTF[:: call.stride]
@@ -155,14 +157,14 @@ class Gathering(Listener):
             product = _product(delta_BTF, masked, batch.sixteen_bit)
             if self.guard:
                 product = torch.where(torch.isfinite(product.sum()), product, 0.0)
-            self._add({Name("weight", layer, "gradients", fold, "sum"): product})
+            self._add({Name("weight", at.layer, "gradients", fold, "sum", at.name): product})
         if context.kept is not None:
             sketched = (delta_BTF @ self._sketch(delta_BTF).to(delta_BTF.dtype)).float()
             marked = torch.cat([sketched, context.labelled[..., None].to(sketched.dtype)], -1)
             for fold, selection in enumerate(context.kept):
-                self._add({Name("weight", layer, "deltas", fold, "kept"): selection.take(marked)})
+                self._add({Name("weight", at.layer, "deltas", fold, "kept", at.name): selection.take(marked)})
                 if self.again:  # which error signal belongs to which input must be known there too
-                    self._add({Name("weight", layer, "inputs", fold, "kept"): selection.take(x_BTD)})
+                    self._add({Name("weight", at.layer, "inputs", fold, "kept", at.name): selection.take(x_BTD)})
 
     def looked_up(self, tokens: Tensor, gradient: Tensor, batch: Batch) -> None:
         """Add up the gradient of the embedding's input side, type by type."""
@@ -181,10 +183,10 @@ class Gathering(Listener):
         if "embedding" in self.views:
             self._add({Name("embedding", 0, "table-tied", 0, "sum"): gradient_VD.float().clone()})
 
-    def _absorb(self, view: str, layer: int, points: str, x_BTD: Tensor, batch: Batch) -> Passing:
+    def _absorb(self, view: str, at: SiteKey, tensor: str, x_BTD: Tensor, batch: Batch) -> Passing:
         call = self._call(x_BTD, batch)
         x_BTD = x_BTD[:: call.stride]
-        name = Name(view, layer, points, -1, "rest")
+        name = Name(view, at.layer, tensor, -1, "rest", at.name)
         short = batch.sixteen_bit
         if self._batch is not None:
             if self._pending is not call:

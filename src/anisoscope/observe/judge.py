@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
+import torch
+
+from anisoscope.capture.sites import SiteKey
 from anisoscope.errors import broken
 from anisoscope.observe.ablation import concept_rows, rank_rows
 from anisoscope.observe.frequency import frequency_rows, trajectory_rows
 from anisoscope.observe.judging import (
-    FIT_ON,
     Each,
     Evidences,
     Proxies,
     Request,
+    basis_name,
     each_in_turn,
     fit_proxies,
     judge_observation,
@@ -24,22 +27,25 @@ from anisoscope.observe.probing import FEWEST
 from anisoscope.observe.rows import (
     Row,
     adjusted,
-    cloud_rows,
-    dimension_rows,
     drift_rows,
     evidence_rows,
+    measure_rows,
+    probe_rows,
     undetermined_row,
 )
-from anisoscope.observe.statistics import Between, Observed, Statistics, merged, require_finite
+from anisoscope.observe.statistics import Between, Name, Observation, Statistics, merged, require_finite
 from anisoscope.observe.trajectories import Trajectories, TypeMeans
+from anisoscope.stats.moments import Moments
+from anisoscope.vocabulary import PROXIES, VIEWS
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """Rows of an observation and, where they are kept, the bases of the proxies by timing."""
+    """Rows of an observation and, where they are kept, the bases of the proxies by timing and the spectra."""
 
     rows: list[Row]
-    bases: dict[str, dict[str, Any]]
+    bases: dict[str, dict[str, Any]] = field(default_factory=dict)
+    spectra: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +65,7 @@ class Brief:
 class Judging(Protocol):
     """A judge, here or elsewhere."""
 
-    def judged(self, observed: Observed) -> Judgement:
+    def judged(self, observed: Observation) -> Judgement:
         """Rows of the next observation; raises if it cannot be judged."""
         ...
 
@@ -86,7 +92,7 @@ class Judge:
         self._anchored: Proxies = {}
         self._first: Proxies = {}
         self._previous: Proxies = {}
-        self._held: dict[str, Observed] = {}
+        self._held: dict[str, Observation] = {}
         self.trajectories = Trajectories()
 
     def dismiss(self) -> None:
@@ -109,7 +115,7 @@ class Judge:
         self._early = memory.occasions.get("early", {})
         self.trajectories.restore(memory.occasions.get("trajectory", {}))
         self._held = {
-            occasion: Observed(step, memory.occasions.get(occasion, {})) for occasion, step in memory.steps.items()
+            occasion: Observation(step, memory.occasions.get(occasion, {})) for occasion, step in memory.steps.items()
         }
         bare = replace(self._request, nulls=(), isotropy=False)
         if "initial" in self._held:
@@ -120,9 +126,9 @@ class Judge:
                 proxies = fit_proxies(self._held[occasion], self._request, self._each)
                 self._first, self._previous = self._first or proxies, proxies
         if memory.frozen:
-            self._anchored = fit_proxies(Observed(memory.step, self._early), self._request, self._each)
+            self._anchored = fit_proxies(Observation(memory.step, self._early), self._request, self._each)
 
-    def judged(self, observed: Observed) -> Judgement:
+    def judged(self, observed: Observation) -> Judgement:
         """Rows of the next observation; raises if it cannot be judged."""
         observed = self._counted(observed)
         sizes = observed.sequences(0), observed.sequences(1)
@@ -131,7 +137,7 @@ class Judge:
                 "each fold must hold at least 2 sequences", f"{sizes[0]} and {sizes[1]}", "observe larger batches"
             )
         require_finite(observed.statistics)
-        rows = cloud_rows(observed, self._each) + dimension_rows(observed, FEWEST)
+        rows = measure_rows(observed, self._each) + probe_rows(observed, FEWEST)
         rolling = fit_proxies(observed, self._request, self._each)
         found = judge_observation(observed, rolling, self._request, self._initial, self._each)
         rows += self._rows_of(found, "rolling", observed)
@@ -147,35 +153,37 @@ class Judge:
             self._initial = found
         rows += self._anchored_rows(observed)
         kept = {"rolling": self._previous, "anchored": self._anchored} if self._keep else {}
-        return Judgement(rows, {timing: _bases(proxies) for timing, proxies in kept.items() if proxies})
+        bases = {timing: _bases(proxies) for timing, proxies in kept.items() if proxies}
+        return Judgement(rows, bases, spectra_of(observed, self._each) if self._keep else {})
 
-    def _frequency_rows(self, observed: Observed, proxies: Proxies) -> list[Row]:
+    def _frequency_rows(self, observed: Observation, proxies: Proxies) -> list[Row]:
         if observed.frequency is None:
             return []
-        layers = observed.layers("representation", "activations")
-        means = self._each(lambda layer: TypeMeans.of(observed, layer), layers)
-        self.trajectories.add(observed.tables, dict(zip(layers, means, strict=True)))
-        when = {"step": observed.step, "tokens": observed.tokens}
+        sites = observed.sites("representation", "activations")
+        means = self._each(lambda at: TypeMeans.of(observed, at), sites)
+        self.trajectories.add(observed.tables, dict(zip(sites, means, strict=True)))
+        when: dict[str, Any] = {"step": observed.step, "tokens": observed.tokens}
         rows = frequency_rows(observed, proxies, self._request, self._each)
         rows += local_rows(observed, proxies, self._request, self._each)
+        when["embedding_site"] = observed.embedding_site
         return rows + trajectory_rows(self.trajectories, observed.frequency, self._request, **when)
 
-    def _hold(self, observed: Observed) -> None:
+    def _hold(self, observed: Observation) -> None:
         """Hold on to what proxies were fitted on; of step 0 to all, for its energies are compared with."""
         if observed.step == 0:
             self._held["initial"] = replace(observed, others={}, probe={}, tables={})
-        fitted = {name: s for name, s in observed.statistics.items() if FIT_ON.get(name.view) == name.points}
+        fitted = {name: s for name, s in observed.statistics.items() if _is_fitted_on(name)}
         self._held["previous"] = replace(observed, statistics=fitted, others={}, probe={}, tables={})
         self._held.setdefault("first", self._held["previous"])
 
-    def _counted(self, observed: Observed) -> Observed:
+    def _counted(self, observed: Observation) -> Observation:
         """With the tokens trained on so far; steps in between that nobody counted are taken to be as large as this."""
         between = observed.between
         self._tokens += observed.own_tokens
         self._tokens += observed.own_tokens * between.steps if between.tokens is None else between.tokens
         return replace(observed, tokens=self._tokens)
 
-    def _anchored_rows(self, observed: Observed) -> list[Row]:
+    def _anchored_rows(self, observed: Observation) -> list[Row]:
         """Pool early observations; once past the anchor, freeze their proxies and judge them."""
         if self._anchor is None:
             return []
@@ -193,21 +201,47 @@ class Judge:
 
     def _to_pool(self, statistics: Statistics) -> Statistics:
         """All that anchored proxies are fitted on: moments, and samples only where a method reads rows."""
-        samples = "semi_nmf" in self._request.proxies
-        return {
-            name: s
-            for name, s in statistics.items()
-            if FIT_ON.get(name.view) == name.points and (samples or name.part != "kept")
-        }
+        samples = any(PROXIES[proxy].needs == "sample" for proxy in self._request.proxies)
+        return {name: s for name, s in statistics.items() if _is_fitted_on(name) and (samples or name.part != "kept")}
 
-    def _rows_of(self, found: Evidences, timing: str, observed: Observed) -> list[Row]:
+    def _rows_of(self, found: Evidences, timing: str, observed: Observation) -> list[Row]:
         return adjusted([row for case, e in found.items() for row in evidence_rows(case, e, timing, observed)])
 
 
 def _bases(proxies: Proxies) -> dict[str, Any]:
-    """Orthonormal bases by view, layer, tokens, method and the fold they were fitted on."""
+    """Orthonormal bases by place and the fold they were fitted on."""
     return {
-        f"{place.view}.{place.layer}.{place.cloud}.{place.proxy}.{fold}": subspace.basis.float().cpu().numpy()
+        basis_name(place, fold): subspace.basis.float().cpu().numpy()
         for place, pair in proxies.items()
         for fold, subspace in enumerate(pair)
     }
+
+
+def spectra_of(observed: Observation, each: Each = each_in_turn) -> dict[str, Any]:
+    """Eigenvalues of the covariance of activations and gradients, descending, by view, layer, module and tensor.
+
+    In the weight view the rows of G serve as the cloud.
+    """
+    cases = [
+        (view.name, tensor, at)
+        for view in VIEWS.values()
+        for tensor in dict.fromkeys((view.fitted_on, "gradients"))
+        for at in observed.sites(view.name, tensor)
+    ]
+
+    def eigenvalues(case: tuple[str, str, SiteKey]) -> Any:
+        view, tensor, at = case
+        if view == "weight" and tensor == "gradients":
+            summed = observed.sum(view, at, tensor, 0) + observed.sum(view, at, tensor, 1)
+            covariance = Moments.of(summed, higher=False).covariance
+        else:
+            first, second = (observed.cloud(view, at, tensor, fold).moments for fold in (0, 1))
+            covariance = first.merge(second).covariance
+        return torch.linalg.eigvalsh(covariance).flip(0).clamp_min(0).float().cpu().numpy()
+
+    names = ["/".join((view, str(at.layer), at.name, tensor)) for view, tensor, at in cases]
+    return dict(zip(names, each(eigenvalues, cases), strict=True))
+
+
+def _is_fitted_on(name: Name) -> bool:
+    return name.view in VIEWS and VIEWS[name.view].fitted_on == name.tensor

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from anisoscope.capture.sites import SiteKey
 from anisoscope.evidence.conclude import conclude
 from anisoscope.evidence.energy import EnergyShare, energy_share
 from anisoscope.evidence.fold import Fold, additive_units, radial_energy
@@ -19,14 +20,12 @@ from anisoscope.evidence.pairing import PERMUTATIONS, sequence_null
 from anisoscope.evidence.result import Evidence
 from anisoscope.evidence.units import BilinearUnits, Units
 from anisoscope.geometry.subspace import Method, Subspace, fit_subspace
-from anisoscope.observe import embedding
-from anisoscope.observe.statistics import Cloud, Observed
+from anisoscope.observe.statistics import Cloud, Observation
 from anisoscope.stats.moments import Moments
 from anisoscope.stats.reservoir import Sample
+from anisoscope.vocabulary import LABEL_NULLS, MAIN_SUBSET, NULLS, PROXIES, VIEWS
 
-ALWAYS_POSSIBLE = ("haar", "normal", "axes")
 SEMI_NMF_ITERATIONS = 60  # the span has settled by then; what is left moves codes within it
-FIT_ON = {"representation": "activations", "weight": "inputs", "embedding": "activations"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,17 +33,32 @@ class Place:
     """Where a proxy was fitted."""
 
     view: str
-    layer: int
-    cloud: str
+    at: SiteKey
+    subset: str
     proxy: Method
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A proxy and the points that it is judged on."""
+    """A proxy and the tensor that it is judged on."""
 
     place: Place
-    points: str
+    tensor: str
+
+
+def basis_name(place: Place, fold: int) -> str:
+    """The name under which the basis of a proxy is kept: view, layer, module, subset, proxy, fold."""
+    return "/".join((place.view, str(place.at.layer), place.at.name, place.subset, place.proxy, str(fold)))
+
+
+def basis_place(name: str) -> tuple[Place, int]:
+    """Place and fold of a kept basis.
+
+    >>> basis_place("weight/3/h.2.mlp.c_fc/all/pca/1")[0].at.layer
+    3
+    """
+    view, layer, site, subset, proxy, fold = name.split("/")
+    return Place(view, SiteKey(int(layer), site), subset, proxy), int(fold)
 
 
 Each = Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]
@@ -63,7 +77,7 @@ class Request:
 
     proxies: tuple[Method, ...]
     rank: int
-    clouds: tuple[str, ...]
+    subsets: tuple[str, ...]
     nulls: tuple[str, ...]
     resamples: int
     seed: int
@@ -72,30 +86,31 @@ class Request:
 
 
 def fit_proxies(
-    observed: Observed, request: Request, each: Each = each_in_turn, *, views: Sequence[str] | None = None
+    observed: Observation, request: Request, each: Each = each_in_turn, *, views: Sequence[str] | None = None
 ) -> Proxies:
     """One proxy a view, layer, selection of tokens, method and fold, from the activations of that fold."""
     places = [
-        Place(view, layer, cloud, method)
-        for view, points in FIT_ON.items()
-        if views is None or view in views
-        for layer in observed.layers(view, points)
-        for cloud in (request.clouds if view == "representation" else ("all",))
+        Place(view.name, at, subset, method)
+        for view in VIEWS.values()
+        if views is None or view.name in views
+        for at in observed.sites(view.name, view.fitted_on)
+        for subset in (request.subsets if view.name == "representation" else (MAIN_SUBSET,))
         for method in request.proxies
-        if method != "semi_nmf" or view == "representation"  # concepts are of representations
+        if view.name in PROXIES[method].views
     ]
 
     def fit(place: Place) -> tuple[Subspace, Subspace]:
         generator = torch.Generator().manual_seed(request.seed)
-        first, second = (observed.cloud(place.view, place.layer, FIT_ON[place.view], fold) for fold in (0, 1))
-        a, b = (_fitted(c, place.cloud, place.proxy, request.rank, generator) for c in (first, second))
+        tensor = VIEWS[place.view].fitted_on
+        first, second = (observed.cloud(place.view, place.at, tensor, fold) for fold in (0, 1))
+        a, b = (_fitted(c, place.subset, place.proxy, request.rank, generator) for c in (first, second))
         return a, b
 
     return dict(zip(places, each(fit, places), strict=True))
 
 
 def judge_observation(
-    observed: Observed,
+    observed: Observation,
     proxies: Proxies,
     request: Request,
     initial: Mapping[Case, Evidence],
@@ -103,20 +118,17 @@ def judge_observation(
 ) -> Evidences:
     """Judge every proxy on the fold it was not fitted on."""
     cases = [
-        Case(place, points)
+        Case(place, tensor)
         for place in proxies
-        for points in (embedding.POINTS if place.view == "embedding" else ("gradients",))
-        if place.layer in observed.layers(place.view, points)
+        for tensor in VIEWS[place.view].judged_on
+        if place.at in observed.sites(place.view, tensor)
     ]
 
     def judge(case: Case) -> Evidence:
         pair, start = proxies[case.place], initial.get(case)
+        asked = _asked(request, observed, start, case)
         if case.place.view == "weight":
-            asked = _asked(request, observed, start, ("pairing",))
             return _judge_weight(observed, case.place, pair, asked, start, request)
-        asked = _asked(request, observed, start, ())
-        if case.points != "gradients":  # other labels were not tried on the output side, nor stepped upon
-            asked = [null for null in asked if not null.startswith("targets")]
         return _judge_additive(observed, case, pair, asked, start, request)
 
     longest_first = sorted(cases, key=lambda case: case.place.view != "weight")
@@ -124,19 +136,28 @@ def judge_observation(
     return {case: found[case] for case in cases}
 
 
-def _asked(request: Request, observed: Observed, initial: Evidence | None, own: Sequence[str]) -> list[str]:
-    possible = {*ALWAYS_POSSIBLE, *own, *observed.others, *(("init",) if initial is not None else ())}
-    return [null for null in request.nulls if null in possible]
+def _asked(request: Request, observed: Observation, initial: Evidence | None, case: Case) -> list[str]:
+    """The nulls asked for that can be had here."""
+
+    def possible(null: str) -> bool:
+        if null in LABEL_NULLS:  # other labels were not tried on the output side, nor stepped upon
+            return null in observed.others and case.tensor == "gradients"
+        if null == "init":
+            return initial is not None
+        return case.place.view in NULLS[null].views and null != "pairing-token"  # tokens that were kept are sketched
+
+    return [null for null in request.nulls if possible(null)]
 
 
 def _fitted(cloud: Cloud, selection: str, method: Method, rank: int, generator: torch.Generator) -> Subspace:
-    source = cloud.sample(selection).values.float() if method == "semi_nmf" else cloud.of(selection)
-    rank = 1 if method == "mean" else rank
+    word = PROXIES[method]
+    source = cloud.sample(selection).values.float() if word.needs == "sample" else cloud.of(selection)
+    rank = word.rank or rank
     return fit_subspace(source, method=method, rank=rank, generator=generator, iterations=SEMI_NMF_ITERATIONS)
 
 
 def _judge_additive(
-    observed: Observed,
+    observed: Observation,
     case: Case,
     pair: tuple[Subspace, Subspace],
     nulls: Sequence[str],
@@ -144,30 +165,30 @@ def _judge_additive(
     request: Request,
 ) -> Evidence:
     """Views in which energies add up over units: sequences, or types."""
-    view, layer, cloud, points = case.place.view, case.place.layer, case.place.cloud, case.points
+    view, at, subset, tensor = case.place.view, case.place.at, case.place.subset, case.tensor
     folds = []
     for fitted_on in (0, 1):
         held, subspace = 1 - fitted_on, pair[fitted_on]
-        found = observed.cloud(view, layer, points, held)
-        sample = found.sample(cloud)
+        found = observed.cloud(view, at, tensor, held)
+        sample = found.sample(subset)
         units = additive_units(sample.values, subspace, sample.sequences)
-        fold = _fold(found.of(cloud), subspace, units)
+        fold = _fold(found.of(subset), subspace, units)
         targets: dict[str, tuple[EnergyShare, Units | None]] = {}
         for null in nulls:
-            if null.startswith("targets"):
-                other = observed.cloud(view, layer, points, held, under=null)
-                rows = other.sample(cloud)
+            if null in LABEL_NULLS:
+                other = observed.cloud(view, at, tensor, held, under=null)
+                rows = other.sample(subset)
                 their_units = additive_units(rows.values, subspace, rows.sequences)
-                targets[null] = energy_share(other.of(cloud), subspace), their_units
+                targets[null] = energy_share(other.of(subset), subspace), their_units
         radial = None
         if view == "representation":
-            radial = _radial(sample, observed.cloud(view, layer, "activations", held).sample(cloud))
+            radial = _radial(sample, observed.cloud(view, at, "activations", held).sample(subset))
         folds.append(replace(fold, radial=radial, targets=targets))
     return conclude(folds, nulls=nulls, initial=initial, p_paper=False, **_how(request))
 
 
 def _judge_weight(
-    observed: Observed,
+    observed: Observation,
     place: Place,
     pair: tuple[Subspace, Subspace],
     nulls: Sequence[str],
@@ -178,14 +199,14 @@ def _judge_weight(
     whole, kept = [], []
     for fitted_on in (0, 1):
         held, subspace = 1 - fitted_on, pair[fitted_on]
-        stacked = _stacked(observed, place.layer, held, None)
+        stacked = _stacked(observed, place.at, held, None)
         units = _units(stacked, subspace)
-        fold = _fold(_gradient(observed, place.layer, held), subspace, units)
+        fold = _fold(_gradient(observed, place.at, held), subspace, units)
         targets: dict[str, tuple[EnergyShare, Units | None]] = {}
         for null in nulls:
-            if null.startswith("targets"):
-                share = energy_share(_gradient(observed, place.layer, held, null), subspace)
-                targets[null] = share, _units(_stacked(observed, place.layer, held, null), subspace)
+            if null in LABEL_NULLS:
+                share = energy_share(_gradient(observed, place.at, held, null), subspace)
+                targets[null] = share, _units(_stacked(observed, place.at, held, null), subspace)
         whole.append(replace(fold, targets=targets))
         if "pairing" in nulls and len(stacked.ids) > 1:
             sketched = units.total
@@ -208,8 +229,8 @@ def _how(request: Request) -> dict[str, Any]:
     return {"resamples": request.resamples, "seed": request.seed, "isotropy": request.isotropy}
 
 
-def _gradient(observed: Observed, layer: int, fold: int, under: str | None = None) -> Moments:
-    return Moments.of(observed.sum("weight", layer, "gradients", fold, under=under), higher=False)
+def _gradient(observed: Observation, at: SiteKey, fold: int, under: str | None = None) -> Moments:
+    return Moments.of(observed.sum("weight", at, "gradients", fold, under=under), higher=False)
 
 
 def _fold(moments: Moments, subspace: Subspace, units: Units) -> Fold:
@@ -236,23 +257,23 @@ class _Stacked:
     unit: Tensor
 
 
-def held_units(observed: Observed, layer: int, held: int, subspace: Subspace) -> BilinearUnits:
+def held_units(observed: Observation, at: SiteKey, held: int, subspace: Subspace) -> BilinearUnits:
     """The gradient of a linear map by sequence, of those kept of a fold, for a proxy of the other fold."""
-    return _units(_stacked(observed, layer, held, None), subspace)
+    return _units(_stacked(observed, at, held, None), subspace)
 
 
 def _units(stacked: _Stacked, subspace: Subspace) -> BilinearUnits:
     return BilinearUnits(stacked.ids, stacked.inputs, stacked.deltas, subspace.basis, stacked.unit)
 
 
-def _stacked(observed: Observed, layer: int, fold: int, under: str | None) -> _Stacked:
+def _stacked(observed: Observation, at: SiteKey, fold: int, under: str | None) -> _Stacked:
     """Rows of whole sequences put side by side.
 
     Where all sequences are of one length and labelled alike, aligned positions are of one kind and need no strata; else
     they are: first position, labelled, unlabelled, and −1 for padding.
     """
-    rows = observed.kept("weight", layer, "inputs", fold, under=under)
-    d_rows = observed.kept("weight", layer, "deltas", fold, under=under)
+    rows = observed.kept("weight", at, "inputs", fold, under=under)
+    d_rows = observed.kept("weight", at, "deltas", fold, under=under)
     sketch, flags = d_rows.values[:, :-1].float(), d_rows.values[:, -1]
     ids, unit_of_row = torch.unique(rows.sequences, return_inverse=True)
     length = int(rows.positions.max()) + 1

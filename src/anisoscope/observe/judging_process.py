@@ -1,4 +1,4 @@
-"""The process in which a judge sits: ``python -m anisoscope.observe.judging_process FD``, started by ``beside``.
+"""The process in which a judge sits: ``python -m anisoscope.observe.judging_process FD [PLUGIN …]``; see ``beside``.
 
 It ends when the other side of the connection does.
 """
@@ -19,6 +19,7 @@ import torch
 from anisoscope.errors import AnisoscopeError, BrokenRuleError
 from anisoscope.observe.judge import Judge
 from anisoscope.observe.wire import receive, send
+from anisoscope.plugins import load_plugins
 
 _NICE = 10
 
@@ -55,6 +56,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the training's to handle
     os.nice(_NICE)
     _modest()
+    load_plugins(sys.argv[2:])
     with contextlib.suppress(EOFError, OSError):
         serve(Connection(int(sys.argv[1])))
 

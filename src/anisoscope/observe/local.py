@@ -23,9 +23,10 @@ from anisoscope.geometry.subspace import Subspace
 from anisoscope.geometry.tangents import gaussian_like, neighbours_for, tangent_overlap
 from anisoscope.geometry.visible import visible_curvature
 from anisoscope.observe.judging import Each, Place, Proxies, Request, each_in_turn, held_units
-from anisoscope.observe.rows import Row, adjusted, estimate_row, row, stamp
-from anisoscope.observe.statistics import Observed
+from anisoscope.observe.rows import Row, adjusted, at_columns, estimate_row, row, stamp
+from anisoscope.observe.statistics import Observation
 from anisoscope.stats.reservoir import Sample
+from anisoscope.vocabulary import bin_subset
 
 ROWS = 1024
 POINTS = 64
@@ -36,28 +37,28 @@ MOST_DIMENSIONS = 6  # of a quadratic fit: more need more neighbours than a thou
 LEAST = 4  # sequences that a type must come in before its spread is known
 
 
-def local_rows(observed: Observed, proxies: Proxies, request: Request, each: Each = each_in_turn) -> list[Row]:
+def local_rows(observed: Observation, proxies: Proxies, request: Request, each: Each = each_in_turn) -> list[Row]:
     """Everything about neighbourhoods and about cancellation, layer by layer, for the first proxy."""
     views = ("weight", "representation")
     places = [p for view in views for p in proxies if p.view == view and p.proxy == request.proxies[0]]
 
     def judged(place: Place) -> list[Row]:
-        common = stamp(observed) | {"layer": place.layer, "view": place.view, "proxy": place.proxy}
-        common |= {"rank": proxies[place][0].rank, "timing": "rolling"}
+        common = stamp(observed) | at_columns(place.at) | {"view": place.view, "proxy": place.proxy}
+        common |= {"rank": proxies[place][0].rank, "width": proxies[place][0].width, "timing": "rolling"}
         if place.view == "weight":
             return _premise(observed, place, proxies[place], common, request)
         return _neighbourhoods(observed, place, proxies[place][0], common, request)
 
-    return adjusted([r for part in each(judged, [p for p in places if p.cloud == "all"]) for r in part])
+    return adjusted([r for part in each(judged, [p for p in places if p.subset == "all"]) for r in part])
 
 
 def _premise(
-    observed: Observed, place: Place, pair: tuple[Subspace, Subspace], common: Row, request: Request
+    observed: Observation, place: Place, pair: tuple[Subspace, Subspace], common: Row, request: Request
 ) -> list[Row]:
     """How much of the tangent and of the normal gradients of tokens is left when they are added up."""
-    folds = [held_units(observed, place.layer, fold, pair[1 - fold]) for fold in (0, 1)]
+    folds = [held_units(observed, place.at, fold, pair[1 - fold]) for fold in (0, 1)]
     found = premise(folds, draws=min(request.resamples, 199), seed=request.seed)
-    common = common | {"points": "gradients", "measure": "non_cancellation"}
+    common = common | {"tensor": "gradients", "measure": "non_cancellation"}
     quotient = found.quotient if found.quotient.note else replace(found.quotient, note=found.verdict)
     rows = [
         estimate_row(common, found.tangent, p=found.p),
@@ -69,10 +70,10 @@ def _premise(
     return [*rows, row(**common, variant="random signs", value=found.tangent.floor, n=found.tangent.n)]
 
 
-def _neighbourhoods(observed: Observed, place: Place, proxy: Subspace, common: Row, request: Request) -> list[Row]:
-    whole = observed.cloud("representation", place.layer, "activations", 1).sample("no-first")
+def _neighbourhoods(observed: Observation, place: Place, proxy: Subspace, common: Row, request: Request) -> list[Row]:
+    whole = observed.cloud("representation", place.at, "activations", 1).sample("no-first")
     x = whole.values[:ROWS].float()
-    common = common | {"points": "activations", "cloud": "no-first"}
+    common = common | {"tensor": "activations", "subset": "no-first"}
     if len(x) < 2 * POINTS:
         return [row(**common, measure="tangent_overlap", value=math.nan, note=f"only {len(x)} tokens to look among")]
     found = two_nn(x)
@@ -130,7 +131,7 @@ def _seen_by_bin(whole: Sample, x: Tensor, counts_V: Tensor, dim: int, common: R
     bin_of_type, bin_of_row = bins_V[types.ids], bins_V[whole.tokens[: len(x)]]
     rows = []
     for k in range(BINS):
-        here = common | {"cloud": f"input tokens {k + 1}/{BINS}", "proxy": None, "rank": None, "timing": None}
+        here = common | {"subset": bin_subset("input", "tokens", k + 1), "proxy": None, "rank": None, "timing": None}
         spread, points = types.spread[bin_of_type == k], torch.nonzero(bin_of_row == k)[:, 0]
         points = points[_spaced(points, POINTS // 2)]
         # Two vectors of a type are √2 times as far apart as each is from their mean.
@@ -146,6 +147,5 @@ def _seen_by_bin(whole: Sample, x: Tensor, counts_V: Tensor, dim: int, common: R
             continue
         if seen.n < len(points) / 2:
             seen = replace(seen, value=math.nan, low=None, high=None)  # those that are left are the dense places
-        said = f"seen at radius {radius:.3g}"
-        rows.append(estimate_row(here, replace(seen, note=f"{said}; {seen.note}" if seen.note else said), **told))
+        rows.append(estimate_row(here, seen, **told, radius=radius))
     return rows

@@ -17,7 +17,7 @@ from anisoscope.observe.statistics import Between, Name, Statistics
 from anisoscope.stats.moments import Moments
 from anisoscope.stats.reservoir import Reservoir
 
-VERSION = 1
+VERSION = 2
 _KINDS = {"moments": Moments, "kept": Reservoir}
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from anisoscope.capture.calls import Batch
 from anisoscope.capture.compiled import eagerly
-from anisoscope.capture.sites import Sites, unwrapped
+from anisoscope.capture.sites import SiteKey, Sites, unwrapped
 from anisoscope.capture.taps import Listener, Taps
 from anisoscope.errors import broken
 from anisoscope.stats.reservoir import Reservoir
@@ -29,16 +29,16 @@ class _Kept(Listener):
     """Keeps a sample of tokens of each layer."""
 
     seed: int
-    layers: dict[int, Reservoir] = field(default_factory=dict)
+    sites: dict[SiteKey, Reservoir] = field(default_factory=dict)
 
-    def activation(self, layer: int, x_BTD: Tensor, batch: Batch) -> None:
+    def activation(self, at: SiteKey, x_BTD: Tensor, batch: Batch) -> None:
         """Keep some rows."""
         tokens = batch.tokens
         assert tokens is not None, "a probe consists of token ids"
         device = x_BTD.device  # layers may be on several
         mask = None if batch.mask is None else batch.mask.to(device)
         part = Reservoir.of_sequences(x_BTD, tokens.to(device), mask=mask, rows=ROWS, seed=self.seed, whole=False)
-        self.layers[layer] = self.layers[layer].merge(part) if layer in self.layers else part
+        self.sites[at] = self.sites[at].merge(part) if at in self.sites else part
 
 
 class Probe:
@@ -54,8 +54,8 @@ class Probe:
         if tokens < FEWEST:
             raise broken(f"a probe must have at least {FEWEST} tokens", tokens, "pass more held-out sequences")
 
-    def run(self, model: nn.Module, sites: Sites) -> dict[int, Reservoir]:
-        """The sample of every layer; the model, its modes and all random states are as before afterwards."""
+    def run(self, model: nn.Module, sites: Sites) -> dict[SiteKey, Reservoir]:
+        """The sample of every place; the model, its modes and all random states are as before afterwards."""
         kept, root = _Kept(self._seed), unwrapped(model)
         device = next(root.parameters()).device
         devices = [device] if device.type == "cuda" else []
@@ -64,7 +64,7 @@ class Probe:
             for batch in self._batches:
                 root(**{name: tensor.to(device) for name, tensor in batch.items()})
             taps.require_no_error()
-        return kept.layers
+        return kept.sites
 
 
 def _split(batch: dict[str, Any]) -> Iterator[dict[str, Tensor]]:

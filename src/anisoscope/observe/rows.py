@@ -3,174 +3,145 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from anisoscope.capture.sites import SiteKey
 from anisoscope.evidence.inference import FEWEST_UNITS, adjust
 from anisoscope.evidence.result import Evidence
-from anisoscope.geometry.dimension import two_nn
-from anisoscope.geometry.isotropy import isoscore_star, participation_ratio, plain_average_cosine, spectral_measures
-from anisoscope.geometry.results import Estimate
+from anisoscope.geometry.material import Material, joined
+from anisoscope.geometry.registry import methods
+from anisoscope.geometry.results import Estimate, ScalePoint
 from anisoscope.geometry.subspace import principal_angles
-from anisoscope.observe.judging import Case, Each, Proxies, each_in_turn
-from anisoscope.observe.statistics import Observed
+from anisoscope.observe.judging import Case, Each, Place, Proxies, each_in_turn
+from anisoscope.observe.statistics import Observation
+from anisoscope.stats.directions import UnitSum
+from anisoscope.store.schema import COLUMNS
+from anisoscope.vocabulary import LABEL_NULLS, MEASURES
 
 Row = dict[str, Any]
-NOTE_IS_A_TOKEN = ("concept", "type_place")  # whoever has a tokeniser makes text of the id in the note
-_FIELDS = (
-    "step",
-    "tokens",
-    "layer",
-    "site",
-    "view",
-    "points",
-    "cloud",
-    "proxy",
-    "rank",
-    "timing",
-    "measure",
-    "variant",
-    "null",
-    "value",
-    "low",
-    "high",
-    "p",
-    "q",
-    "n",
-    "note",
-)
+OF_A_RUN = ("run", "model", "role", "seed")
+"""Columns that whoever writes the rows adds to all of them."""
+_FIELDS = tuple(name for name in COLUMNS if name not in OF_A_RUN)
+_FAMILY = ("view", "tensor", "subset", "proxy", "rank", "timing", "measure", "variant", "null")
+_SUBSETS = ("all", "no-first")
 
 
 def row(**given: Any) -> Row:
     """A row with every column; what is not given is null."""
-    return {name: given.get(name) for name in _FIELDS} | {"cloud": given.get("cloud", "all")}
+    return {name: given.get(name) for name in _FIELDS} | {"subset": given.get("subset", "all")}
 
 
 def estimate_row(common: Row, found: Estimate, **given: Any) -> Row:
     """A row with the numbers of an estimate."""
-    numbers = {"value": found.value, "low": found.low, "high": found.high, "n": found.n, "note": found.note}
+    numbers = {
+        name: getattr(found, name)
+        for name in ("value", "floor", "low", "high", "low90", "high90", "se", "units", "n", "note")
+    }
+    if isinstance(found, ScalePoint):
+        numbers["radius"] = found.radius
     return row(**(common | numbers | given))
 
 
-def cloud_rows(observed: Observed, each: Each = each_in_turn) -> list[Row]:
-    """Isotropy of activations and gradients, both folds together, with and without first positions.
+def at_columns(at: SiteKey) -> Row:
+    """Layer and module."""
+    return {"layer": at.layer, "site": at.name or None}
 
-    Spectral measures are of all tokens; the average cosine, which moments do not hold, is of the sequences kept.
+
+def place_columns(place: Place) -> Row:
+    """Where a proxy was fitted."""
+    return at_columns(place.at) | {"view": place.view, "subset": place.subset, "proxy": place.proxy}
+
+
+def measure_rows(observed: Observation, each: Each = each_in_turn) -> list[Row]:
+    """Registered measures of activations and gradients, both folds together, with and without first positions.
+
+    Measures of moments are of all tokens; those that need rows are of the sequences kept.
     """
-    clouds = [
-        (layer, points, cloud)
-        for points in ("activations", "gradients")
-        for layer in observed.layers("representation", points)
-        for cloud in ("all", "no-first")
+    cases = [
+        (at, tensor, subset)
+        for tensor in ("activations", "gradients")
+        for at in observed.sites("representation", tensor)
+        for subset in _SUBSETS
     ]
+    asked = [method for method in methods(training=True) if method.needs != "neighbours"]
 
-    def measured(which: tuple[int, str, str]) -> list[Row]:
-        layer, points, cloud = which
-        first, second = (observed.cloud("representation", layer, points, fold) for fold in (0, 1))
-        moments = first.of(cloud).merge(second.of(cloud))
+    def measured(which: tuple[SiteKey, str, str]) -> list[Row]:
+        at, tensor, subset = which
+        first, second = (observed.cloud("representation", at, tensor, fold) for fold in (0, 1))
+        moments = first.of(subset).merge(second.of(subset))
         if float(moments.count) < 3:
             return []
-        kept = [fold.sample(cloud).values for fold in (first, second)]
-        found: dict[str, Estimate] = {
-            "isoscore_star": isoscore_star(moments),
-            "participation_ratio": participation_ratio(moments),
-            **spectral_measures(moments),
-        }
-        if sum(map(len, kept)) >= 2:
-            found["average_cosine"] = plain_average_cosine(*kept)
-        common = {"layer": layer, "view": "representation", "points": points, "cloud": cloud}
+        kept = [fold.sample(subset).values for fold in (first, second)]
+        enough = sum(map(len, kept)) >= 2
+        material = Material(
+            moments=moments,
+            directions=(lambda: UnitSum.of(*kept)) if enough else None,
+            sample=joined(kept) if enough else None,
+        )
+        common = stamp(observed) | at_columns(at) | {"view": "representation", "tensor": tensor, "subset": subset}
+        common |= {"width": moments.width}
         return [
-            row(
-                **stamp(observed),
-                **common,
-                measure=measure,
-                value=estimate.value,
-                low=estimate.low,
-                high=estimate.high,
-                n=estimate.n,
-                note=estimate.note,
-            )
-            for measure, estimate in found.items()
+            estimate_row(common, estimate, measure=method.name, variant=MEASURES[method.name].row_variant(variant))
+            for method in asked
+            for variant, estimate in method.estimates(material, usual=True)
         ]
 
-    return [row for rows in each(measured, clouds) for row in rows]
+    return [row for rows in each(measured, cases) for row in rows]
 
 
-def dimension_rows(observed: Observed, fewest: int) -> list[Row]:
-    """Intrinsic dimension of the probe, layer by layer."""
+def probe_rows(observed: Observation, fewest: int) -> list[Row]:
+    """Registered measures of neighbours, on the probe, layer by layer."""
+    asked = [method for method in methods(training=True) if method.needs == "neighbours"]
+    k = max((method.k for method in asked), default=0)
     rows = []
-    for layer, kept in sorted((observed.probe or {}).items()):
+    for at, kept in sorted(observed.probe.items()):
         sample = kept.sample()
-        for cloud, chosen in (("all", sample.positions >= 0), ("no-first", sample.positions > 0)):
-            found = two_nn(sample.values[chosen])
-            few = f"{found.n} unique rows, fewer than {fewest}" if found.n < fewest else None
-            rows.append(
-                row(
-                    **stamp(observed),
-                    layer=layer,
-                    view="representation",
-                    points="activations",
-                    cloud=cloud,
-                    measure="two_nn",
-                    variant="probe",
-                    value=found.value,
-                    low=found.low,
-                    high=found.high,
-                    n=found.n,
-                    note="; ".join(note for note in (found.note, few) if note) or None,
-                )
-            )
+        for subset, chosen in (("all", sample.positions >= 0), ("no-first", sample.positions > 0)):
+            x_ND = sample.values[chosen]
+            material = Material(sample=lambda x_ND=x_ND: x_ND, k=k)
+            common = stamp(observed) | at_columns(at) | {"view": "representation", "tensor": "activations"}
+            common |= {"subset": subset, "width": x_ND.shape[1], "variant": "probe"}
+            for method in asked:
+                for _, found in method.estimates(material, usual=True):
+                    few = f"{found.n} unique rows, fewer than {fewest}" if found.n < fewest else None
+                    note = "; ".join(note for note in (found.note, few) if note) or None
+                    rows.append(estimate_row(common, found, measure=method.name, note=note))
     return rows
 
 
-def drift_rows(observed: Observed, now: Proxies, before: Proxies, *, since: str) -> list[Row]:
+def drift_rows(observed: Observation, now: Proxies, before: Proxies, *, since: str) -> list[Row]:
     """Mean principal angle in degrees to earlier proxies of the same fold: a moving subspace is no fading effect."""
     rows = []
     for place, pair in now.items():
-        if place not in before:
-            continue
-        angles = torch.cat([principal_angles(a, b) for a, b in zip(pair, before[place], strict=True)])
-        rows.append(
-            row(
-                **stamp(observed),
-                layer=place.layer,
-                view=place.view,
-                points="activations",
-                cloud=place.cloud,
-                proxy=place.proxy,
-                rank=pair[0].rank,
-                timing="rolling",
-                measure="angle",
-                variant=f"since {since}",
-                value=float(angles.mean().rad2deg()),
-                n=angles.numel(),
-            )
-        )
+        if place in before:
+            angles = torch.cat([principal_angles(a, b) for a, b in zip(pair, before[place], strict=True)])
+            rows.append(angle_row(stamp(observed) | place_columns(place), pair[0].rank, angles, since))
     return rows
 
 
-def evidence_rows(case: Case, found: Evidence, timing: str, observed: Observed) -> list[Row]:
+def angle_row(common: Row, rank: int, angles: torch.Tensor, since: str) -> Row:
+    """One row of drift."""
+    common = common | {"tensor": "activations", "rank": rank, "timing": "rolling"}
+    numbers = {"value": float(angles.mean().rad2deg()), "n": angles.numel()}
+    return row(**common, measure="angle", variant=f"since {since}", **numbers)
+
+
+def evidence_rows(case: Case, found: Evidence, timing: str, observed: Observation) -> list[Row]:
     """Everything that one judgement says."""
-    place, points = case.place, case.points
-    common = stamp(observed) | {
-        "layer": place.layer,
-        "view": place.view,
-        "points": points,
-        "cloud": place.cloud,
-        "proxy": place.proxy,
-        "rank": found.rank,
-        "timing": timing,
-        "n": found.n,
-    }
+    common = stamp(observed) | place_columns(case.place)
+    common |= {"tensor": case.tensor, "rank": found.rank, "width": found.width, "timing": timing, "n": found.n}
     few = min(len(u.ids) for u in found.folds) < FEWEST_UNITS if found.folds else True
     note = f"a fold under {FEWEST_UNITS} sequences: no p and no intervals" if few else found.note
-    rows = [row(**common, measure="energy", value=found.energy, note=note)]
+    rows = [row(**common, measure="energy", value=found.energy, floor=found.rank / found.width, note=note)]
     for null, e in found.enrichment.items():
-        numbers = {} if few else {"low": e.low, "high": e.high, "p": found.p.get(null)}
-        rows.append(
-            row(**(common | {"n": e.n}), measure="enrichment", null=null, value=e.value, note=e.note or note, **numbers)
-        )
+        said = {"measure": "enrichment", "null": null, "note": e.note or note}
+        if few:
+            rows.append(row(**(common | said), value=e.value, floor=e.floor) | {"n": e.n})
+        else:
+            rows.append(estimate_row(common, e, **said, p=found.p.get(null)))
     gains = {
         "isotropy_gain": (found.isotropy_gain, None, found.isotropy_gain_p),
         "isotropy_gain_normal": (found.isotropy_gain_null, "normal", None),
@@ -187,19 +158,24 @@ def evidence_rows(case: Case, found: Evidence, timing: str, observed: Observed) 
 
 def skipped_row(step: int, why: str, tokens: int | None = None) -> Row:
     """An observation that did not come about, and the reason."""
-    return row(step=step, tokens=tokens, cloud=None, measure="skipped", note=why)
+    return row(step=step, tokens=tokens, subset=None, measure="skipped", note=why)
 
 
-def undetermined_row(observed: Observed, what: str, why: str) -> Row:
-    """A null that could not be had at this observation, or what is to be known of the points ``what``."""
-    if what.startswith("targets"):
-        return row(**stamp(observed), cloud=None, measure="enrichment", null=what, value=math.nan, note=why)
-    return row(**stamp(observed), view="embedding", points=what, cloud=None, measure="note", note=why)
+def undetermined_row(observed: Observation, what: str, why: str) -> Row:
+    """A null that could not be had at this observation, or what is to be known of the tensor ``what``."""
+    if what in LABEL_NULLS:
+        return row(**stamp(observed), subset=None, measure="enrichment", null=what, value=math.nan, note=why)
+    return row(**stamp(observed), view="embedding", tensor=what, subset=None, measure="note", note=why)
 
 
-def stamp(observed: Observed) -> Row:
+def stamp(observed: Observation) -> Row:
     """When it was."""
     return {"step": observed.step, "tokens": observed.tokens}
+
+
+def with_token_texts(rows: list[Row], text: Callable[[int], str]) -> list[Row]:
+    """Rows about tokens with the text of their token."""
+    return [r if r["token_id"] is None else r | {"token": text(r["token_id"])} for r in rows]
 
 
 def adjusted(rows: list[Row]) -> list[Row]:
@@ -207,10 +183,7 @@ def adjusted(rows: list[Row]) -> list[Row]:
     groups: dict[Any, list[Row]] = {}
     for r in rows:
         if r["p"] is not None:
-            key = tuple(
-                r[name] for name in ("view", "points", "cloud", "proxy", "rank", "timing", "measure", "variant", "null")
-            )
-            groups.setdefault(key, []).append(r)
+            groups.setdefault(tuple(r[name] for name in _FAMILY), []).append(r)
     for members in groups.values():
         for r, q in zip(members, adjust([m["p"] for m in members]), strict=True):
             r["q"] = None if math.isnan(q) else float(q)

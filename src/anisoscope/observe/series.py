@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
 from anisoscope.errors import AnisoscopeError, BrokenRuleError
 from anisoscope.observe.judge import Judgement, Judging
 from anisoscope.observe.memory import Memory
-from anisoscope.observe.rows import Row, skipped_row
-from anisoscope.observe.statistics import Between, Observed
+from anisoscope.observe.rows import Row, skipped_row, with_token_texts
+from anisoscope.observe.statistics import Between, Observation
 
 
 @runtime_checkable
@@ -22,25 +22,30 @@ class Sink(Protocol):
 
 @runtime_checkable
 class Keeper(Protocol):
-    """A sink that keeps subspaces too."""
+    """A sink that keeps arrays too: subspaces and spectra."""
 
-    def keep(self, name: str, step: int, tensors: dict[str, Any]) -> None:
-        """Take the proxies of one timing; later ones take their place."""
+    def keep(self, what: str, timing: str | None, step: int, tensors: dict[str, Any], *, every: bool) -> None:
+        """Take the arrays of one observation; unless ``every`` one is kept, later ones take their place."""
 
 
 class Series:
     """Rows of one training, judged one observation after the other."""
 
     def __init__(
-        self, judge: Judging, *, sink: Sink | None = None, sites: Mapping[tuple[str, int], str] | None = None
+        self,
+        judge: Judging,
+        *,
+        sink: Sink | None = None,
+        keep_bases: bool = False,
+        token_text: Callable[[int], str] | None = None,
     ) -> None:
         self.rows: list[Row] = []
         self.error: Exception | None = None
         self._judge, self._sink = judge, sink
-        self._sites = dict(sites or {})
+        self._keep_bases, self._token_text = keep_bases, token_text
         self._unwritten: str | None = None
 
-    def judge(self, observed: Observed) -> None:
+    def judge(self, observed: Observation) -> None:
         """Judge and write; whatever goes wrong becomes a row."""
         try:
             found = self._judge.judged(observed)
@@ -54,7 +59,7 @@ class Series:
         self.error = self.error or error
         expected = isinstance(error, BrokenRuleError | AnisoscopeError)
         why = str(error) if expected else f"{type(error).__name__}: {error}"
-        self._write(Judgement([skipped_row(step, why)], {}))
+        self._write(Judgement([skipped_row(step, why)]))
 
     def memory(self, step: int, between: Between) -> Memory:
         """All that a restart needs, once everything that was handed over is judged.
@@ -74,17 +79,18 @@ class Series:
         self._judge.dismiss()
 
     def _write(self, found: Judgement) -> None:
-        rows = found.rows
-        for one in rows:
-            one["site"] = self._sites.get((one["view"] or "", -1 if one["layer"] is None else one["layer"]))
+        rows = found.rows if self._token_text is None else with_token_texts(found.rows, self._token_text)
         self.rows += rows
         if self._sink is None:
             return
         try:
             self._sink.write(rows)
             if isinstance(self._sink, Keeper):
+                step = rows[0]["step"]
                 for timing, bases in found.bases.items():
-                    self._sink.keep(timing, rows[0]["step"], bases)
+                    self._sink.keep("subspaces", timing, step, bases, every=self._keep_bases)
+                if found.spectra:
+                    self._sink.keep("spectra", None, step, found.spectra, every=True)
         except Exception as error:  # a full disk must not stop a training; strict raises it
             self.error = self.error or error
             self._unwritten = str(error)

@@ -2,8 +2,8 @@
 
 Letters: B sequences, T positions, D width, F outputs of a linear map, V vocabulary.
 
-An observation is a flat dictionary. That is what makes it easy to add micro-batches, steps and ranks, to move it to the
-host, and to judge it later and elsewhere.
+Statistics are a flat dictionary. That is what makes it easy to add micro-batches, steps and ranks, to move them to the
+host, and to judge them later and elsewhere.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from anisoscope.capture.sites import SiteKey
 from anisoscope.errors import broken
 from anisoscope.observe.tables import TableReading
 from anisoscope.stats.moments import STATE_DTYPE, Moments
@@ -27,9 +28,15 @@ class Name(NamedTuple):
 
     view: str
     layer: int
-    points: str
+    tensor: str
     fold: int
     part: str
+    site: str = ""
+
+    @property
+    def at(self) -> SiteKey:
+        """The place in the network."""
+        return SiteKey(self.layer, self.site)
 
 
 Statistic = Moments | Reservoir | Tensor
@@ -45,7 +52,7 @@ class Cloud:
     kept: Reservoir | None
 
     def of(self, selection: str) -> Moments:
-        """The moments of the tokens that the column ``cloud`` names."""
+        """The moments of a subset of tokens."""
         return self.rest if selection == "no-first" else self.moments
 
     def sample(self, selection: str = "all") -> Sample:
@@ -66,18 +73,39 @@ class Between(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Observed:
-    """All that is known of one step, or of a window of steps: ready to be judged anywhere."""
+class Observation:
+    """All that is known of one step, of a window of steps, or of a finished model: ready to be judged anywhere.
+
+    It begins with what passed the taps; parts of one text, on other machines, ``merge`` into one. ``finalize`` then
+    turns the gradient of the embedding, a sum by type, into clouds of types.
+    """
 
     step: int
     statistics: Statistics
     others: dict[str, Statistics] = field(default_factory=dict)  # the same step under other labels, by null
-    missing: dict[str, str] = field(default_factory=dict)  # nulls and points that could not be had, and why
-    probe: dict[int, Reservoir] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)  # nulls and tensors that could not be had, and why
+    probe: dict[SiteKey, Reservoir] = field(default_factory=dict)
     tokens: int | None = None  # trained on up to and with this step
     between: Between = field(default_factory=Between)
     frequency: Tensor | None = None  # (V,), how often each type comes in the training
     tables: dict[str, TableReading] = field(default_factory=dict)  # of embeddings, where frequency is asked for
+    embedding: Tensor | None = None  # (V, D), until clouds of types are made
+    embedding_site: str = ""
+
+    def merge(self, other: Observation) -> Observation:
+        """Both parts of one observation, before they are finalized."""
+        nulls = [null for null in self.others if null in other.others]
+        return replace(
+            self,
+            statistics=merged(self.statistics, other.statistics),
+            others={null: merged(self.others[null], other.others[null]) for null in nulls},
+            missing=self.missing | other.missing,
+            probe=self.probe or other.probe,
+            frequency=other.frequency if self.frequency is None else self.frequency,
+            tables=self.tables or other.tables,
+            embedding=other.embedding if self.embedding is None else self.embedding,
+            embedding_site=self.embedding_site or other.embedding_site,
+        )
 
     @property
     def on_cuda(self) -> bool:
@@ -87,7 +115,7 @@ class Observed:
     def tensors(self) -> list[Tensor]:
         """All that the statistics are made of."""
         every = [s for part in (self.statistics, *self.others.values()) for s in part.values()]
-        counted = [] if self.frequency is None else [self.frequency]
+        counted = [tensor for tensor in (self.frequency, self.embedding) if tensor is not None]
         counted += [tensor for reading in self.tables.values() for tensor in reading.tensors()]
         return counted + [tensor for s in (*every, *self.probe.values()) for tensor in _tensors(s)]
 
@@ -106,18 +134,18 @@ class Observed:
         kept = self.statistics.get(Name("tokens", 0, "all", fold, "kept"))
         return int(torch.unique(kept.sample().sequences).numel()) if isinstance(kept, Reservoir) else 0
 
-    def layers(self, view: str, points: str) -> list[int]:
-        """Layers that have such a cloud in both folds."""
-        folds: dict[int, set[int]] = {}
+    def sites(self, view: str, tensor: str) -> list[SiteKey]:
+        """Places that have such a cloud in both folds, from the first layer on."""
+        folds: dict[SiteKey, set[int]] = {}
         for name in self.statistics:
-            if name.view == view and name.points == points:
-                folds.setdefault(name.layer, set()).add(name.fold)
-        return sorted(layer for layer, found in folds.items() if found == {0, 1})
+            if name.view == view and name.tensor == tensor:
+                folds.setdefault(name.at, set()).add(name.fold)
+        return sorted(at for at, found in folds.items() if found == {0, 1})
 
-    def cloud(self, view: str, layer: int, points: str, fold: int, *, under: str | None = None) -> Cloud:
+    def cloud(self, view: str, at: SiteKey, tensor: str, fold: int, *, under: str | None = None) -> Cloud:
         """One cloud, of the real labels or of those of a null."""
         source = self.statistics if under is None else self.others[under]
-        name = Name(view, layer, points, fold, "")
+        name = Name(view, at.layer, tensor, fold, "", at.name)
         rest, kept = source[name._replace(part="rest")], source.get(name._replace(part="kept"))
         assert isinstance(rest, Moments)
         assert kept is None or isinstance(kept, Reservoir)
@@ -125,28 +153,29 @@ class Observed:
         whole = first.merge(rest) if isinstance(first, Moments) else rest
         return Cloud(whole, rest, kept)
 
-    def kept(self, view: str, layer: int, points: str, fold: int, *, under: str | None = None) -> Sample:
+    def kept(self, view: str, at: SiteKey, tensor: str, fold: int, *, under: str | None = None) -> Sample:
         """The sample of something that has no moments."""
         source = self.statistics if under is None else self.others[under]
-        kept = source[Name(view, layer, points, fold, "kept")]
+        kept = source[Name(view, at.layer, tensor, fold, "kept", at.name)]
         assert isinstance(kept, Reservoir)
         return kept.sample()
 
-    def sum(self, view: str, layer: int, points: str, fold: int, *, under: str | None = None) -> Tensor:
+    def sum(self, view: str, at: SiteKey, tensor: str, fold: int, *, under: str | None = None) -> Tensor:
         """A plain sum."""
         source = self.statistics if under is None else self.others[under]
-        total = source[Name(view, layer, points, fold, "sum")]
+        total = source[Name(view, at.layer, tensor, fold, "sum", at.name)]
         assert isinstance(total, Tensor)
         return total
 
-    def copied(self, copy: Callable[[Tensor], Tensor]) -> Observed:
+    def copied(self, copy: Callable[[Tensor], Tensor]) -> Observation:
         """The same with every tensor copied, for instance to the host."""
         return replace(
             self,
             statistics=_copied(self.statistics, copy),
             others={null: _copied(statistics, copy) for null, statistics in self.others.items()},
-            probe={layer: _copied_one(kept, copy) for layer, kept in self.probe.items()},
+            probe={at: _copied_one(kept, copy) for at, kept in self.probe.items()},
             frequency=None if self.frequency is None else copy(self.frequency),
+            embedding=None if self.embedding is None else copy(self.embedding),
             tables={name: TableReading(*map(copy, reading.tensors())) for name, reading in self.tables.items()},
         )
 

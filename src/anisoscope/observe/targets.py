@@ -19,7 +19,6 @@ from anisoscope.capture.taps import Taps
 from anisoscope.errors import AnisoscopeError
 from anisoscope.observe.gathering import IGNORED, Gathering
 
-NULLS = ("targets", "targets-uniform")
 LossFn = Callable[[Any, Tensor], Tensor]
 _HALF_SCALE = 4096.0  # keeps float16 gradients from vanishing; shares do not depend on it
 

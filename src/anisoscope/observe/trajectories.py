@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from anisoscope.capture.sites import SiteKey
 from anisoscope.evidence.frequency import by_type
-from anisoscope.observe.statistics import Name, Observed, Statistics
+from anisoscope.observe.statistics import Name, Observation, Statistics
 from anisoscope.observe.tables import TableReading
 from anisoscope.stats.chunks import at_once
 from anisoscope.stats.hashing import as_key, mix
@@ -80,9 +81,9 @@ class TypeMeans:
     noise: Tensor  # (k,), variance of each mean, summed over directions
 
     @classmethod
-    def of(cls, observed: Observed, layer: int) -> TypeMeans:
+    def of(cls, observed: Observation, at: SiteKey) -> TypeMeans:
         """Over both folds; a first position is a sink in many decoders and says nothing about its token."""
-        parts = [observed.cloud("representation", layer, "activations", fold).sample("no-first") for fold in (0, 1)]
+        parts = [observed.cloud("representation", at, "activations", fold).sample("no-first") for fold in (0, 1)]
         columns = ([p.values for p in parts], [p.tokens for p in parts], [p.sequences for p in parts])
         found = by_type(*(torch.cat(column) for column in columns))
         chosen = followed(found.ids)
@@ -172,36 +173,36 @@ class Trajectories:
 
     def __init__(self) -> None:
         self.tables: dict[str, Trajectory] = {}
-        self.contexts: dict[int, TypeTrajectory] = {}
+        self.contexts: dict[SiteKey, TypeTrajectory] = {}
 
-    def add(self, readings: Mapping[str, TableReading], contexts: Mapping[int, TypeMeans] | None = None) -> None:
+    def add(self, readings: Mapping[str, TableReading], contexts: Mapping[SiteKey, TypeMeans] | None = None) -> None:
         """Take in one observation."""
         for name, reading in readings.items():
             if name in self.tables:
                 self.tables[name].add(reading)
             else:
                 self.tables[name] = Trajectory.start(reading)
-        for layer, found in (contexts or {}).items():
-            self.contexts.setdefault(layer, TypeTrajectory.empty(found.means.shape[1])).add(found)
+        for at, found in (contexts or {}).items():
+            self.contexts.setdefault(at, TypeTrajectory.empty(found.means.shape[1])).add(found)
 
     def state(self) -> Statistics:
         """As named tensors."""
         found: Statistics = {}
         for name, table in self.tables.items():
             found |= {Name("trajectory", 0, name, k, "sum"): part for k, part in enumerate(table.parts())}
-        for layer, types in self.contexts.items():
-            parts = enumerate(types.parts())
-            found |= {Name("type trajectory", layer, "activations", k, "sum"): part.clone() for k, part in parts}
+        for at, types in self.contexts.items():
+            for k, part in enumerate(types.parts()):
+                found[Name("type trajectory", at.layer, "activations", k, "sum", at.name)] = part.clone()
         return found
 
     def restore(self, state: Statistics) -> None:
         """Go on from there."""
-        grouped: dict[tuple[str, int, str], list[Tensor]] = {}  # in their order: rows keep theirs
-        for (view, layer, points, _, _), part in state.items():
+        grouped: dict[tuple[str, SiteKey, str], list[Tensor]] = {}  # in their order: rows keep theirs
+        for name, part in state.items():
             assert isinstance(part, Tensor)
-            grouped.setdefault((view, layer, points), []).append(part)
-        for (view, layer, points), parts in grouped.items():
+            grouped.setdefault((name.view, name.at, name.tensor), []).append(part)
+        for (view, at, tensor), parts in grouped.items():
             if view == "trajectory":
-                self.tables[points] = Trajectory.of_parts(*parts)
+                self.tables[tensor] = Trajectory.of_parts(*parts)
             else:
-                self.contexts[layer] = TypeTrajectory.of_parts(*parts)
+                self.contexts[at] = TypeTrajectory.of_parts(*parts)

@@ -20,7 +20,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from anisoscope.observe.statistics import Observed
+from anisoscope.observe.statistics import Observation
 
 _NICE = 10
 _PATIENCE = 5.0  # seconds to wait for a thread that has nothing left to do
@@ -63,10 +63,10 @@ class Ferry:
 class Worker:
     """Runs ``judge`` on every observation submitted."""
 
-    def __init__(self, judge: Callable[[Observed], None], *, pending: int = 8) -> None:
+    def __init__(self, judge: Callable[[Observation], None], *, pending: int = 8) -> None:
         self._judge = judge
-        self._moving: queue.Queue[tuple[Observed, torch.cuda.Event] | None] = queue.Queue()
-        self._waiting: queue.Queue[Observed | None] = queue.Queue(maxsize=max(1, pending))
+        self._moving: queue.Queue[tuple[Observation, torch.cuda.Event] | None] = queue.Queue()
+        self._waiting: queue.Queue[Observation | None] = queue.Queue(maxsize=max(1, pending))
         self._threads: list[threading.Thread] = []
         self._left: list[int] = []
         self._on_device = 0  # bytes that wait to be moved
@@ -79,7 +79,7 @@ class Worker:
         """Whether anything is waiting or under way."""
         return bool(self._left)
 
-    def submit(self, observed: Observed) -> None:
+    def submit(self, observed: Observation) -> None:
         """Hand over an observation; waits only if too many are waiting already."""
         if not self._threads:
             self._threads = [

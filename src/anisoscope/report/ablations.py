@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from anisoscope.report.profiles import observed_at
-from anisoscope.report.reading import WINDOWS, Context, Subject
+from anisoscope.report.reading import Context, Subject
 from anisoscope.report.summary import curve, errors, summarise
 from anisoscope.report.training import ENRICHMENT, NULL_AT_ONE, chosen
 from anisoscope.report.tree import Axis, Block, Control, Figure, Point, Reference, Section, Series, Text, values_of
+from anisoscope.vocabulary import PROXIES, VIEWS, WINDOWS
 
 
 def ablations_section(context: Context) -> Section:
@@ -26,10 +27,10 @@ def _by_rank(subject: Subject) -> list[Series]:
     found = []
     usual = {
         "view": "representation",
-        "cloud": "all",
+        "subset": "all",
         "timing": "rolling",
         "proxy": subject.proxy,
-        "points": "gradients",
+        "tensor": "gradients",
     }
     for measure, extra in (("enrichment", {"null": "haar"}), ("energy", {})):
         rows = [row for row in subject.pick(measure, **usual, **extra) if row["rank"] is not None]
@@ -84,12 +85,13 @@ def _methods(context: Context) -> Figure | None:
         return None
     series = []
     for subject in context.subjects:
-        for view in ("representation", "weight", "embedding"):
+        for view in VIEWS:
             for null in dict.fromkeys(r["null"] for r in subject.main("enrichment", view=view) if r["null"]):
                 for window in WINDOWS:
                     points = []
                     for x, (_, proxy, _, timing) in enumerate(kinds):
-                        rank = {} if proxy != "mean" else {"rank": 1}
+                        fixed = PROXIES[proxy].rank if proxy in PROXIES else None
+                        rank = {} if fixed is None else {"rank": fixed}
                         rows = subject.main("enrichment", view=view, null=null, proxy=proxy, timing=timing, **rank)
                         point = summarise(subject.window(rows, window), float(x), ratio=True)
                         if point is not None:

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from anisoscope.report.expected import expectations
-from anisoscope.report.findings import VIEWS, Finding, findings
-from anisoscope.report.reading import EARLY, LATE, Context
+from anisoscope.report.findings import Finding, findings
+from anisoscope.report.reading import Context
 from anisoscope.report.tree import Block, Control, LadderFigure, Node, Section, Text, Tone, Track
 from anisoscope.report.words import counted, interval, listed, number
-from anisoscope.verdict import ALPHA, Rung, rungs_of
+from anisoscope.verdict import ALPHA, Rung
+from anisoscope.vocabulary import EARLY, LATE, NULLS, VIEWS, ladder_of
 
-MEANING = {
-    "haar": "random directions of the same rank hold as much",
-    "pairing": "it does not matter which gradient meets which input, so the sum G = Σ δxᵀ alone forces it",
-    "axes": "coordinate axes that both clouds share would explain it",
-    "init": "the untrained network shows as much, so training did not make it",
-    "targets": "any error signal with the same unigram law lands there as well",
-    "targets-uniform": "an error signal from labels drawn uniformly lands there as well",
-}
+MEANING = {null.name: null.otherwise for null in NULLS.values() if null.ladder}
 RULE = (
     "The rule: a layer passes a rung if its enrichment over that null is above 1, its 95 % interval excludes 1 and q "
     f"≤ {ALPHA} (Benjamini-Hochberg over layers). A model passes when more than half of its layers do, a window of "
@@ -38,7 +32,7 @@ def verdict_section(context: Context) -> Section:
     found = {view: findings(context, view) for view in VIEWS}
     blocks: list[Block] = [headline(found["representation"]), Text(CLAIM)]
     blocks += [Text(sentence(f), f"{f.label}:", tone(f)) for f in found["representation"]]
-    for view in ("weight", "embedding"):
+    for view in [view for view in VIEWS if view != "representation"]:
         if found[view]:
             blocks.append(Text(other_view(found[view]), f"{view.capitalize()} view:", "plain"))
     everything = [f for view in VIEWS for f in found[view] if f.verdict is not None]
@@ -60,7 +54,7 @@ def headline(found: list[Finding]) -> Text:
             "open",
         )
     best, worst = max(judged, key=lambda f: f.height), min(judged, key=lambda f: f.height)
-    top = len(rungs_of("representation"))
+    top = len(ladder_of("representation"))
     if best.height == 0:
         if all(_first(f) == "undetermined" for f in judged):
             text = "In no model and no window of training do the rows settle even the first null."

@@ -14,22 +14,12 @@ import pyarrow.compute as pc
 
 from anisoscope.errors import broken
 from anisoscope.store.run import Run
+from anisoscope.vocabulary import HEADLINES, matches
 
 FRACTIONS = (0.0, 0.1, 0.3, 0.7, 1.0)
 TOLERANCE = 0.1  # wide enough for the schedule "log", whose last look comes 8 % before the end
 
-_JUDGED: dict[str, str | None] = {"cloud": "all", "timing": "rolling"}
-HEADLINES: dict[str, dict[str, str | None]] = {
-    "enrichment_haar": _JUDGED | {"measure": "enrichment", "view": "representation", "null": "haar"},
-    "enrichment_pairing": _JUDGED | {"measure": "enrichment", "view": "weight", "null": "pairing"},
-    "enrichment_targets": _JUDGED | {"measure": "enrichment", "view": "representation", "null": "targets"},
-    "isotropy_gain": _JUDGED | {"measure": "isotropy_gain", "view": "representation", "variant": None},
-    "isoscore_activations": {"measure": "isoscore_star", "points": "activations", "cloud": "all"},
-    "isoscore_gradients": {"measure": "isoscore_star", "points": "gradients", "cloud": "all"},
-    "two_nn": {"measure": "two_nn", "points": "activations", "cloud": "all"},
-    "loss": {"measure": "loss", "variant": "held-out"},
-}
-_NEEDED = ["model", "role", "seed", "step", "view", "points", "cloud", "proxy", "rank", "timing", "measure", "variant"]
+_NEEDED = ["model", "role", "seed", "step", "view", "tensor", "subset", "proxy", "rank", "timing", "measure", "variant"]
 _NEEDED += ["null"]
 Row = dict[str, Any]
 Key = tuple[str | None, str | None, int | None]  # role, model, seed
@@ -170,7 +160,7 @@ def _stands(at: float, fraction: float, fractions: Sequence[float], tolerance: f
 
 def _series(table: pa.Table) -> dict[Key, dict[str, dict[int, list[float | None]]]]:
     """Values of each model of a run: headline, then step, then one of each layer."""
-    measures = sorted({str(key["measure"]) for key in HEADLINES.values()})
+    measures = sorted({str(headline.where["measure"]) for headline in HEADLINES.values()})
     rows = (
         table.filter(pc.call_function("is_in", [table["measure"]], pc.SetLookupOptions(pa.array(measures))))
         .select([*_NEEDED, "value"])
@@ -190,9 +180,9 @@ def _series(table: pa.Table) -> dict[Key, dict[str, dict[int, list[float | None]
 
 
 def _headlines_of(row: Row) -> Iterator[str]:
-    for headline, key in HEADLINES.items():
-        if all(row[column] == wanted for column, wanted in key.items()):
-            yield headline
+    for name, headline in HEADLINES.items():
+        if matches(row, headline.where):
+            yield name
 
 
 def _with_absent_roles(held: dict[Key, Any], of_run: Iterable[Key]) -> dict[Key, Any]:

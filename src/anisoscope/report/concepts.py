@@ -40,10 +40,9 @@ def concepts_section(context: Context) -> Section:
 def _concepts(rows: list[Row]) -> list[tuple[str, list[tuple[str, float | None]]]]:
     found: dict[int, list[tuple[int, str, float | None]]] = {}
     for row in rows:
-        concept, _, place = (row["variant"] or "").partition(":")
-        if concept.isdecimal() and place.isdecimal():
-            token = row["note"] if row["note"] is not None else ""
-            found.setdefault(int(concept), []).append((int(place), _edges(token), row["value"]))
+        if row["item"] is not None and row["place"] is not None:
+            token = row["token"] if row["token"] is not None else f"token {row['token_id']}"
+            found.setdefault(row["item"], []).append((row["place"], _edges(token), row["value"]))
     return [
         (f"Concept {concept}", [(token, value) for _, token, value in sorted(tokens)[:SHOWN_TOKENS]])
         for concept, tokens in sorted(found.items())

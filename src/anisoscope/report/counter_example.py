@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anisoscope.report.laboratory import THEORY, Laboratory, places_of
+from anisoscope.report.laboratory import THEORY, Laboratory
 from anisoscope.report.tree import Axis, Block, Control, Figure, Point, Series, Text, values_of
 from anisoscope.report.words import number
 
@@ -87,8 +87,7 @@ def _slid(t: float, tangent: float, normal: float, gamma: float) -> str:
 def _grid(lab: Laboratory, measure: str) -> dict[tuple[float, float], float]:
     found = {}
     for row in lab.by_measure.get(measure, []):
-        t, tilt = places_of(row["variant"])
-        found[t, tilt] = row["value"]
+        found[row["radius"], row["parameter"]] = row["value"]
     return found
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from anisoscope.report.reading import Context, Row, Subject
 from anisoscope.report.summary import errors, over_training
-from anisoscope.report.training import chosen, layers_of
+from anisoscope.report.training import chosen, layer_order, layers_of
 from anisoscope.report.tree import Axis, Control, Figure, Reference, Section, Series, Text, values_of
 
 
@@ -55,13 +55,13 @@ def drift_section(context: Context) -> Section:
 
 
 def _angles(context: Context, subject: Subject) -> list[Series]:
-    groups: dict[tuple[str, str, str, int], list[Row]] = {}
-    for row in subject.pick("angle", cloud="all"):
+    groups: dict[tuple[str, str, str, str], list[Row]] = {}
+    for row in subject.pick("angle", subset="all"):
         if row["layer"] is not None and row["variant"] and row["proxy"] and row["view"]:
-            groups.setdefault((row["view"], row["variant"], row["proxy"], row["layer"]), []).append(row)
+            groups.setdefault((row["view"], row["variant"], row["proxy"], subject.layer_label(row)), []).append(row)
     found = []
-    for (view, since, proxy, layer), rows in sorted(groups.items()):
-        tags = {"model": subject.label, "view": view, "since": since, "proxy": proxy, "layer": str(layer)}
+    for (view, since, proxy, layer), rows in sorted(groups.items(), key=lambda g: (*g[0][:3], layer_order(g[0][3]))):
+        tags = {"model": subject.label, "view": view, "since": since, "proxy": proxy, "layer": layer}
         points = over_training(context, subject, rows)
         if points:
             found.append(Series(f"{subject.label}, layer {layer}", tags, points))

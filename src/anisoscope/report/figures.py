@@ -11,6 +11,7 @@ from typing import Any, Literal
 from anisoscope.errors import AnisoscopeError
 from anisoscope.report.tree import Figure, LadderFigure, Report, Series, Track, values_of
 from anisoscope.report.words import number
+from anisoscope.vocabulary import OUTCOMES
 
 Format = Literal["pdf", "svg", "png"]
 HUES = ("#0b62a4", "#c8501a", "#00855f", "#9a4f96", "#8a6d00", "#4d5560", "#00809c", "#a3263f")
@@ -182,13 +183,17 @@ def _colours(figure: Figure) -> dict[str, str]:
     return found | ({"median": "#000000"} if "median" in values else {})
 
 
+def _marker(status: str) -> str:
+    outcome = OUTCOMES[status]
+    return f"${outcome.glyph}$" if outcome.glyph else {"circle": "o", "triangle": "v"}[outcome.mark]
+
+
 def _ladder(sheet: Any, figure: LadderFigure) -> None:
     """A row a track, a column a rung; the thick line ends at the verdict."""
     tracks = figure.tracks
     nulls = [node.null for node in tracks[0].nodes]
     sheet.set_size_inches(6.8, 0.55 * len(tracks) + 0.8)
     at = sheet.subplots()
-    shapes = {"passed": "o", "not passed": "o", "depleted": "v", "undetermined": "$?$"}
     for row, track in enumerate(tracks):
         reached = nulls.index(track.last) if track.last in nulls else -1
         at.plot(range(len(nulls)), [row] * len(nulls), color="#cccccc", linestyle=":", zorder=1)
@@ -197,7 +202,7 @@ def _ladder(sheet: Any, figure: LadderFigure) -> None:
             face = HUES[0] if node.status == "passed" and x <= reached else "white"
             edge = {"passed": HUES[0], "depleted": HUES[1]}.get(node.status, "#666666")
             style = {"markerfacecolor": face, "markeredgecolor": edge, "markersize": 7, "zorder": 3}
-            at.plot(x, row, linestyle="", marker=shapes[node.status], **style)
+            at.plot(x, row, linestyle="", marker=_marker(node.status), **style)
             at.text(
                 x, row + 0.3, f"{number(node.value)}×" if node.value is not None else "–", ha="center", fontsize=6.5
             )

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from anisoscope.report.reading import WINDOWS, Context, Row, Subject
+from anisoscope.report.reading import Context, Row, Subject
 from anisoscope.report.summary import curve, summarise
 from anisoscope.report.tree import Point
-from anisoscope.verdict import Verdict, ladder, rungs_of, window
-
-VIEWS = ("representation", "weight", "embedding")
+from anisoscope.verdict import Verdict, ladder, window
+from anisoscope.vocabulary import WINDOWS, ladder_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +38,7 @@ class Finding:
         """Rungs climbed; −1 where nothing was measured."""
         if self.verdict is None:
             return -1
-        return 0 if self.verdict.last is None else rungs_of(self.view).index(self.verdict.last) + 1
+        return 0 if self.verdict.last is None else ladder_of(self.view).index(self.verdict.last) + 1
 
 
 def findings(context: Context, view: str) -> list[Finding]:
@@ -54,7 +53,7 @@ def findings(context: Context, view: str) -> list[Finding]:
 
 def windows_of(subject: Subject) -> tuple[str, ...]:
     """Windows of training; of a finished model there is the end alone."""
-    return ("late",) if subject.source.is_profile else WINDOWS
+    return ("late",) if subject.source.is_profile else tuple(WINDOWS)
 
 
 def finding(subject: Subject, view: str, name: str) -> Finding:
@@ -65,7 +64,7 @@ def finding(subject: Subject, view: str, name: str) -> Finding:
         observations.setdefault((row["seed"], row["step"]), []).append(row)
     verdicts = [ladder(observed, view=view).model for observed in observations.values()]
     steps = [step for _, step in observations]
-    by_null = {null: summarise((r for r in rows if r["null"] == null), ratio=True) for null in rungs_of(view)}
+    by_null = {null: summarise((r for r in rows if r["null"] == null), ratio=True) for null in ladder_of(view)}
     return Finding(
         subject,
         view,
@@ -80,7 +79,7 @@ def finding(subject: Subject, view: str, name: str) -> Finding:
 
 
 def _rows(subject: Subject, view: str) -> list[Row]:
-    rungs = rungs_of(view)
+    rungs = ladder_of(view)
     return [row for row in subject.main("enrichment", view=view) if row["null"] in rungs]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable
 
@@ -22,17 +23,15 @@ from anisoscope.report.tree import (
     Text,
     values_of,
 )
-from anisoscope.report.type_scatter import TABLES, type_scatter
+from anisoscope.report.type_scatter import type_scatter
 from anisoscope.report.words import interval, number
+from anisoscope.vocabulary import BIN_SIDES, BIN_SIZES, BINS, MEASURES, TABLES, bin_of, bin_subset
 
-BINS = {f"{k}/5": words for k, words in enumerate(("rarest", "rare", "middle", "frequent", "most frequent"), 1)}
+_BINNED = ("enrichment", "energy", "isotropy_loss", "spread", "visible_curvature")
 BINNED = {
-    "bin_enrichment": "enrichment over haar",
-    "bin_energy": "share of gradient energy",
-    "bin_isotropy_loss": "share of lost isotropy",
-    "bin_spread": "spread of contextual vectors",
-    "bin_visible_curvature": "visible curvature",
-    "bin_visible_curvature, local tangents": "visible curvature, local tangents",
+    (word.name, variant): word.variant_label(variant)
+    for word in (MEASURES[f"bin_{name}"] for name in _BINNED)
+    for variant in word.in_rows()
 }
 CORRELATED = {
     "distance, plain": "distance to the plain centroid",
@@ -80,16 +79,16 @@ def _last(rows: Iterable[Row]) -> list[Row]:
 def _said(subject: Subject) -> list[str]:
     """The forks in words, at the last observation."""
     said = []
-    for points, words in TABLES.items():
+    for tensor, words in TABLES.items():
         both, parts = [], []
         for centre in ("plain", "weighted"):
-            rows = subject.pick("frequency_correlation", points=points, variant=f"distance, {centre}, pearson")
+            rows = subject.pick("frequency_correlation", tensor=tensor, variant=f"distance, {centre}, pearson")
             point = summarise(_last(rows))
             if point is not None:
                 both.append(f"{interval(point.y, point.low, point.high)} to the {centre} centroid")
         if both:
             parts.append(f"distance {' and '.join(both)}")
-        point = summarise(_last(subject.pick("frequency_correlation", points=points, variant="trajectory, spearman")))
+        point = summarise(_last(subject.pick("frequency_correlation", tensor=tensor, variant="trajectory, spearman")))
         if point is not None and point.y is not None:
             sign = (
                 "frequent types move less, as pinning says"
@@ -102,8 +101,9 @@ def _said(subject: Subject) -> list[str]:
         if parts:
             said.append(f"correlations of log count over the types of the {words}: {'; '.join(parts)}.")
     parts = []
-    for side in ("target", "input"):
-        rows = _last(r for r in subject.by_measure.get("bin_enrichment_trend", []) if _is(r, f"{side} tokens"))
+    for side in BIN_SIDES:
+        subset = bin_subset(side, "tokens")
+        rows = _last(r for r in subject.by_measure.get("bin_enrichment_trend", []) if _is(r, subset))
         point = summarise(rows)
         if point is not None and point.y is not None:
             change = f"{number(math.exp(point.y))} times from one fifth to the next more frequent"
@@ -111,8 +111,8 @@ def _said(subject: Subject) -> list[str]:
     return [*said, f"enrichment changes, in the median layer, {'; '.join(parts)}."] if parts else said
 
 
-def _is(row: Row, cloud: str) -> bool:
-    return row["view"] == "representation" and row["cloud"] == cloud
+def _is(row: Row, subset: str) -> bool:
+    return row["view"] == "representation" and row["subset"] == subset
 
 
 def _binned(context: Context) -> Figure | None:
@@ -120,30 +120,30 @@ def _binned(context: Context) -> Figure | None:
     series: list[Series] = []
     for subject in context.subjects:
         groups: dict[tuple[str, str, str, int], list[Row]] = {}
-        for measure in BINNED:
-            kind, _, variant = measure.partition(", ")
-            for row in subject.pick(kind, variant=variant or None):
-                side, _, place = (row["cloud"] or "").rpartition(" ")
+        for (measure, variant), words in BINNED.items():
+            for row in subject.pick(measure, variant=variant):
+                bins = bin_of(row["subset"])
                 # Of the embedding view the update is shown beside the representation's gradients.
-                fits = row["view"] == "representation" or row["points"] == "update"
-                if place in BINS and fits and row["layer"] is not None:
-                    groups.setdefault((measure, side, _where(context, row), int(place[0])), []).append(row)
+                fits = row["view"] == "representation" or row["tensor"] == "update"
+                if bins is not None and fits and row["layer"] is not None:
+                    side, size, k = bins
+                    groups.setdefault((words, _side(side, size), _where(context, row), k), []).append(row)
         for (measure, side, layer, k), rows in sorted(groups.items()):
-            tags = {"model": subject.label, "measure": BINNED[measure], "bins": _side(side), "place": layer}
-            points = course(context, subject, rows, ratio=measure not in ("bin_energy", "bin_isotropy_loss"))
+            tags = {"model": subject.label, "measure": measure, "bins": side, "place": layer}
+            points = course(context, subject, rows, ratio=not measure.startswith("share"))
             if points:
-                words = BINS[f"{k}/5"]
+                words = BINS[k - 1]
                 series.append(Series(f"{subject.label}, {words}", tags | {"bin": words}, points))
     if not series:
         return None
-    order = list(BINS.values())
+    order: list[str] = list(BINS)
     series.sort(key=lambda s: (s.tags["model"], order.index(s.tags["bin"])))
     measures = [words for words in BINNED.values() if words in values_of(series, "measure")]
     sides, places = sorted(values_of(series, "bins")), sorted(values_of(series, "place"), key=_layer_order)
     middle = places[len([p for p in places if p.startswith("layer ")]) // 2]
     controls = [
-        Control("measure", "Measure", measures, chosen(measures, BINNED["bin_enrichment"])),
-        Control("bins", "Bins", sides, chosen(sides, _side("target tokens"))),
+        Control("measure", "Measure", measures, chosen(measures, BINNED["bin_enrichment", None])),
+        Control("bins", "Bins", sides, chosen(sides, _side("target", "tokens"))),
         Control("place", "Place", places, middle),
     ]
     of_profile = context.of_profiles
@@ -162,7 +162,7 @@ def _binned(context: Context) -> Figure | None:
             Control("bin", "Bins", [words for words in order if words in values_of(series, "bin")]),
             Control("model", "Models", values_of(series, "model")),
         ],
-        references=[Reference(NULL_AT_ONE.y, NULL_AT_ONE.label, {"measure": BINNED["bin_enrichment"]})],
+        references=[Reference(NULL_AT_ONE.y, NULL_AT_ONE.label, {"measure": BINNED["bin_enrichment", None]})],
         zones=[] if of_profile else context.zones,
     )
 
@@ -174,9 +174,8 @@ def _where(context: Context, row: Row) -> str:
     return "layers" if context.of_profiles else f"layer {row['layer']}"
 
 
-def _side(side: str) -> str:
-    which, _, by = side.partition(" ")
-    return f"by {which} token, equal {by}"
+def _side(side: str, size: str) -> str:
+    return f"by {side} token, equal {size}"
 
 
 def _layer_order(place: str) -> tuple[bool, int]:
@@ -195,7 +194,7 @@ def _pinning(context: Context) -> Figure | None:
                 how = f"{how}, norm held fixed"
             if what not in CORRELATED:
                 continue
-            where = TABLES.get(row["points"]) or _where(context, row)
+            where = TABLES.get(row["tensor"]) or _where(context, row)
             groups.setdefault((what, how, where), []).append(row)
         for (what, how, where), rows in sorted(groups.items()):
             points = course(context, subject, rows)
@@ -237,9 +236,10 @@ def _trends(context: Context) -> Table | None:
     """The trend across bins at the last observation, layer by layer."""
     rows: list[list[Cell]] = []
     for subject in context.subjects:
-        for cloud in ("target tokens", "target types", "input tokens", "input types"):
-            for measure in ("bin_enrichment", "bin_spread", "bin_visible_curvature"):
-                found = [r for r in subject.by_measure.get(f"{measure}_trend", []) if _is(r, cloud)]
+        for side, size in itertools.product(BIN_SIDES, BIN_SIZES):
+            for measure in dict.fromkeys(name for name, _ in BINNED if f"{name}_trend" in MEASURES):
+                trends = subject.by_measure.get(f"{measure}_trend", [])
+                found = [r for r in trends if _is(r, bin_subset(side, size))]
                 last = _last(found)
                 point = summarise(last)
                 if point is None or point.y is None or point.low is None or point.high is None:
@@ -250,8 +250,8 @@ def _trends(context: Context) -> Table | None:
                 rows.append(
                     [
                         Cell(subject.label),
-                        Cell(BINNED[measure]),
-                        Cell(_side(cloud)),
+                        Cell(BINNED[measure, None]),
+                        Cell(_side(side, size)),
                         Cell(ends, "median layer"),
                         Cell(f"{up} rise, {down} fall", f"of {len(last)} layers"),
                     ]

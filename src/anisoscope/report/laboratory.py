@@ -7,22 +7,9 @@ import math
 from anisoscope.report.reading import Row
 from anisoscope.report.tree import Point, Series
 from anisoscope.report.words import number
+from anisoscope.vocabulary import shown_in
 
-CLAIMS = {
-    "chord": "a² − c² against the arc a",
-    "chord-coefficient": "(a² − c²)/(κ²a⁴) at a → 0",
-    "tangent-variance": "tangent variance against the radius t",
-    "normal-variance": "normal variance against t",
-    "visible-curvature": "visible curvature (normal/tangent variance) against t",
-    "mixture": "visible curvature of the mixture against its effective radius",
-    "attenuation": "visible curvature, steepest law over flattest",
-    "tangent-gradient": "tangent gradient against t, tokens off centre",
-    "normal-gradient": "normal gradient against t, tokens off centre",
-    "gradient-ratio": "normal/tangent gradient against t, tokens off centre",
-    "symmetric-tangent-gradient": "tangent gradient against t, tokens all round",
-    "symmetric-normal-gradient": "normal gradient against t, tokens all round",
-    "symmetric-gradient-ratio": "normal/tangent gradient against t, tokens all round",
-}
+CLAIMS = {word.name: word.label for word in shown_in("claim")}
 LIMITS = ("chord-coefficient", "attenuation")  # numbers, not exponents
 OPEN_CLAIM = "symmetric-gradient-ratio"
 BOUNDS = {
@@ -52,11 +39,11 @@ class Laboratory:
         return {row["variant"]: row for row in self.by_measure.get(measure, [])}
 
     def curve(self, measure: str, *models: str) -> list[Point]:
-        """Values of a measure against what their variant says: the geometric mean over these models, or all."""
+        """Values against the radius (or the exponent) they were taken at: the geometric mean over models, or all."""
         rows = [r for r in self.by_measure.get(measure, []) if not models or r["model"] in models]
         found: dict[float, list[Row]] = {}
         for row in rows:
-            found.setdefault(places_of(row["variant"])[0], []).append(row)
+            found.setdefault(place_of(row), []).append(row)
         return [_point(x, members) for x, members in sorted(found.items())]
 
     def models(self, measure: str) -> list[str]:
@@ -77,13 +64,9 @@ def precise(fit: Row) -> str:
     return f"{value} [{low}, {high}]"
 
 
-def places_of(variant: str) -> list[float]:
-    """The numbers that a variant names.
-
-    >>> places_of("t=0.5;tilt=0.25")
-    [0.5, 0.25]
-    """
-    return [float(part.split("=")[1]) for part in variant.split(";")]
+def place_of(row: Row) -> float:
+    """Where on its curve a row lies: at a radius, or at an exponent."""
+    return row["radius"] if row["radius"] is not None else row["parameter"]
 
 
 def fit_line(lab: Laboratory, claim: str, tags: dict[str, str], *models: str) -> list[Series]:

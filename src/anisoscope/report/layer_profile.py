@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from anisoscope.report.findings import VIEWS
-from anisoscope.report.numbers import ORDER
-from anisoscope.report.profiles import TOKENS
+from anisoscope.report.profiles import definitions, no_effects
 from anisoscope.report.reading import Context, Row, Subject
 from anisoscope.report.summary import curve
 from anisoscope.report.training import ENRICHMENT, NULL_AT_ONE, chosen, fit_words, usual_fit
@@ -15,7 +13,6 @@ from anisoscope.report.tree import (
     Control,
     Figure,
     Point,
-    Reference,
     Section,
     Series,
     Table,
@@ -24,24 +21,8 @@ from anisoscope.report.tree import (
     values_of,
 )
 from anisoscope.report.words import interval, listed, number
+from anisoscope.vocabulary import MEASURES, NULLS, SUBSETS, VIEWS, Measure
 
-MEASURES = {
-    ("two_nn", None): "TwoNN dimension",
-    ("levina_bickel", "k=20"): "Levina-Bickel dimension",
-    ("top_share", None): "top share",
-    ("top_share", "power=1, centred"): "top share, p = 1",
-    ("top_share", "power=2, uncentred"): "top share, uncentred",
-    ("top_share", "power=1, uncentred"): "top share, p = 1, uncentred",
-    ("average_cosine", None): "average cosine",
-    ("isoscore_star", None): "IsoScore*",
-    ("isoscore", None): "IsoScore",
-    ("isoscore", "corrected"): "IsoScore, corrected",
-    ("participation_ratio", None): "participation ratio",
-    ("effective_rank", None): "effective rank",
-    ("effective_rank", "power=2"): "effective rank, p = 2",
-    ("partition_ratio", None): "partition ratio",
-    ("local_isotropy", "clusters=16"): "local isotropy",
-}
 RULE = (
     "The rule: the peak is the layer with the largest mean over batches; its prominence is the peak minus the higher "
     "end, taken within each batch, with a 95 % interval (Student's t) over batches. A bell has its peak at an inner "
@@ -75,7 +56,7 @@ def enrichment_section(context: Context) -> Section:
     if not series:
         return Section("enrichment", "Gradients by layer", [Text("No gradients were judged in this run.")])
     views, fits = values_of(series, "view"), values_of(series, "proxy")
-    nulls = [null for null in ORDER if null in values_of(series, "null")]
+    nulls = [null for null in NULLS if null in values_of(series, "null")]
     controls = [
         Control("view", "View", views, chosen(views, "representation")),
         Control("proxy", "Proxy", fits, chosen(fits, usual_fit(context.subjects[0]))),
@@ -103,20 +84,27 @@ def enrichment_section(context: Context) -> Section:
 
 def _profiles(subject: Subject) -> list[Series]:
     found = []
-    for (measure, variant), words in MEASURES.items():
-        rows = [row for row in subject.by_measure.get(measure, []) if _of_profile(row, variant)]
-        for cloud, tokens in TOKENS.items():
-            tags = {"model": subject.label, "measure": words, "tokens": tokens}
-            for step, null in ((TRAINED, False), (TWIN, True)):
-                line = _by_layer([row for row in rows if row["cloud"] == cloud and row["step"] == step])
-                if line:
-                    label = f"{subject.label}, {tokens}" + (", untrained twin" if null else "")
-                    found.append(Series(label, tags, line, null=null))
+    for word in MEASURES.values():
+        for variant in word.in_rows() if word.shown else ():
+            found += _variant(subject, word, variant)
+    return found
+
+
+def _variant(subject: Subject, word: Measure, variant: str | None) -> list[Series]:
+    found = []
+    rows = [row for row in subject.by_measure.get(word.name, []) if _of_profile(row, variant)]
+    for subset, tokens in SUBSETS.items():
+        tags = {"model": subject.label, "measure": word.variant_label(variant), "tokens": tokens}
+        for step, null in ((TRAINED, False), (TWIN, True)):
+            line = _by_layer([row for row in rows if row["subset"] == subset and row["step"] == step])
+            if line:
+                label = f"{subject.label}, {tokens}" + (", untrained twin" if null else "")
+                found.append(Series(label, tags, line, null=null))
     return found
 
 
 def _of_profile(row: Row, variant: str | None) -> bool:
-    return row["points"] == "activations" and row["variant"] == variant
+    return row["tensor"] == "activations" and row["variant"] == variant
 
 
 def _by_layer(rows: list[Row]) -> list[Point]:
@@ -124,20 +112,22 @@ def _by_layer(rows: list[Row]) -> list[Point]:
 
 
 def _enrichments(subject: Subject) -> list[Series]:
-    groups: dict[tuple[str, str, str], list[Row]] = {}
+    groups: dict[tuple[str, str, str, str], list[Row]] = {}
     for row in subject.by_measure.get("enrichment", []):
         fit = fit_words(row)
-        usual = row["step"] == TRAINED and row["points"] == "gradients" and row["layer"] is not None
-        if fit is not None and usual and row["view"] in VIEWS and row["null"] in ORDER and row["rank"] == subject.rank:
-            groups.setdefault((row["view"], fit, row["null"]), []).append(row)
+        usual = row["step"] == TRAINED and row["tensor"] == "gradients" and row["layer"] is not None
+        if fit is not None and usual and row["view"] in VIEWS and row["null"] in NULLS and row["rank"] == subject.rank:
+            groups.setdefault((row["view"], fit, row["null"], subject.map_label(row)), []).append(row)
     found = []
-    for view, fit, null in sorted(groups, key=lambda key: (VIEWS.index(key[0]), key[1], ORDER.index(key[2]))):
+    order = sorted(groups, key=lambda k: (list(VIEWS).index(k[0]), k[1], list(NULLS).index(k[2]), k[3]))
+    for view, fit, null, module in order:
         if null == "normal":  # equals the odds ratio over `haar` by definition
             continue
-        line = curve(groups[view, fit, null], lambda row: row["layer"], ratio=True)
+        line = curve(groups[view, fit, null, module], lambda row: row["layer"], ratio=True)
         if line:
             tags = {"model": subject.label, "view": view, "proxy": fit, "null": null}
-            found.append(Series(f"{subject.label}, over {null}", tags, line))
+            label = f"{subject.label}, over {null}" + (f", {module}" if module else "")
+            found.append(Series(label, tags, line))
     return found
 
 
@@ -146,10 +136,8 @@ def _figure(series: list[Series]) -> Figure:
     return Figure(
         "layer-profile",
         "Every layer, with and without first positions and special tokens",
-        "TwoNN: slope of −log(1 − F) on log(r₂/r₁), duplicates taken out; biased downwards at finite n, alike at equal "
-        "n. Top share: σ₁^p/Σσᵢ^p, centred and p = 2 unless said. Average cosine: over all pairs, not centred. "
-        "IsoScore*: 1 is a ball, 0 a line. Every selection of tokens has the same number of vectors. Points are means "
-        "over batches, bands and bars their 95 % intervals (Student's t). Dashed: the untrained twin of the same "
+        f"{definitions(measures)} Every selection of tokens has the same number of vectors. Points are means over "
+        "batches, bands and bars their 95 % intervals (Student's t). Dashed: the untrained twin of the same "
         "configuration, one batch.",
         f"Layer profiles of {listed(measures)} for {listed(models)}, by selection of tokens.",
         Axis("layer (0: what enters the first block)", fixed=True),
@@ -159,35 +147,32 @@ def _figure(series: list[Series]) -> Figure:
         panel="model",
         choose=[Control("measure", "Measure", measures, chosen(measures, "top share"))],
         toggle=[Control("tokens", "Tokens", values_of(series, "tokens")), Control("model", "Models", models)],
-        references=[
-            Reference(0.0, "isotropic: 0", {"measure": "average cosine"}),
-            Reference(1.0, "isotropic: 1", {"measure": "IsoScore*"}),
-        ],
+        references=no_effects(measures),
     )
 
 
 def _shape_rows(subject: Subject) -> dict[tuple[str, str], tuple[Row, Row]]:
     """Prominence and peak by measure and selection of tokens."""
-    peaks = {(r["variant"], r["cloud"]): r for r in subject.by_measure.get("peak_layer", []) if r["step"] == TRAINED}
+    peaks = {(r["variant"], r["subset"]): r for r in subject.by_measure.get("peak_layer", []) if r["step"] == TRAINED}
     return {
         key: (row, peaks[key])
         for row in subject.by_measure.get("prominence", [])
-        if row["step"] == TRAINED and (key := (row["variant"], row["cloud"])) in peaks
+        if row["step"] == TRAINED and (key := (row["variant"], row["subset"])) in peaks
     }
 
 
 def _shapes(context: Context) -> Table | None:
     rows = []
     for subject in context.subjects:
-        for (measure, cloud), (row, peak) in _shape_rows(subject).items():
+        for (measure, subset), (row, peak) in _shape_rows(subject).items():
             tone: Tone | None = "yes" if row["note"] == "bell" else None
             turned = row["note"] in ("bell", "valley")
             layers = f"{number(peak['low'])} to {number(peak['high'])} over batches"
             rows.append(
                 [
-                    Cell(MEASURES.get((measure, None), measure)),
+                    Cell(MEASURES[measure].label if measure in MEASURES else measure),
                     Cell(subject.label),
-                    Cell(TOKENS.get(cloud, cloud)),
+                    Cell(SUBSETS.get(subset, subset)),
                     Cell(row["note"] or "–", tone=tone),
                     Cell(number(peak["value"]), layers),
                     Cell(interval(row["value"], row["low"], row["high"]) if turned else "–"),
@@ -205,7 +190,7 @@ def said(subject: Subject) -> list[Text]:
         whole, later = shapes.get((measure, "all")), shapes.get((measure, "no-first"))
         if whole is None or later is None:
             continue
-        words = MEASURES[measure, None]
+        words = MEASURES[measure].label
         with_first, without = whole[0]["note"], later[0]["note"]
         ratio, moves = _ratio(subject, measure), _moves(whole[1], later[1])
         if with_first == without and moves and with_first in ("bell", "valley"):
@@ -236,7 +221,7 @@ def _ratio(subject: Subject, measure: str) -> float | None:
     """By how much a layer changes at most when first positions go."""
     rows = [r for r in subject.by_measure.get(measure, []) if _of_profile(r, None) and r["step"] == TRAINED]
     whole, later = (
-        {row["layer"]: row["value"] for row in rows if row["cloud"] == cloud} for cloud in ("all", "no-first")
+        {row["layer"]: row["value"] for row in rows if row["subset"] == subset} for subset in ("all", "no-first")
     )
     ratios = [max(whole[k] / later[k], later[k] / whole[k]) for k in whole if k in later and whole[k] and later[k]]
     return max(ratios, default=None)

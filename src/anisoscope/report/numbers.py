@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import math
 
-from anisoscope.report.findings import VIEWS, windows_of
+from anisoscope.report.findings import windows_of
 from anisoscope.report.gains import gain_figure
 from anisoscope.report.reading import Context, Row, Subject
 from anisoscope.report.summary import defined, errors, median_row, summarise
 from anisoscope.report.tree import Block, Cell, Section, Table, Text
 from anisoscope.report.words import interval, number
-
-ORDER = ("haar", "normal", "pairing", "axes", "init", "targets", "targets-uniform")
-POINTS = {
-    "representation": "Gradients ∂L/∂h at the residual stream, one a token.",
-    "weight": "Rows of G = Σ δxᵀ, the gradient of the first MLP matrix, in its input space; see the two views below.",
-    "embedding": "Rows of the gradient of the input embedding; the units of intervals are types.",
-}
+from anisoscope.vocabulary import NULLS, VIEWS
 
 
 def numbers_section(context: Context) -> Section:
@@ -38,7 +32,7 @@ def _table(context: Context, view: str, *, brief: bool) -> Table | None:
     if not subjects:
         return None
     present = {row["null"] for subject in subjects for row in subject.main("enrichment", view=view)}
-    nulls = [null for null in ORDER if null in present]
+    nulls = [null for null in NULLS if null in present]
     rows = [_line(subject, view, window, nulls) for subject in subjects for window in windows_of(subject)]
     first = subjects[0]
     full = (
@@ -50,7 +44,8 @@ def _table(context: Context, view: str, *, brief: bool) -> Table | None:
         "0 is no gain, p is from random frames. Every entry is the median over layers and observations of the "
         f"window. {_brackets(context)} p and q of an entry are those of the median row, the largest over seeds."
     )
-    caption = f"{POINTS[view]} Columns as in the table above." if brief else f"{POINTS[view]} {full}"
+    word = VIEWS[view]
+    caption = f"{word.about} Units of intervals: {word.units}. {'Columns as in the table above.' if brief else full}"
     columns = ["model", "window", "energy share", *(f"over {null}" for null in nulls), "gain, tangent", "gain, normal"]
     return Table(f"numbers-{view}", f"{view.capitalize()} view", caption, columns, rows, heads=2)
 

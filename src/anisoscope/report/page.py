@@ -13,9 +13,11 @@ import re
 from collections.abc import Sequence
 from html import escape
 from importlib.resources import files
+from typing import Any
 
 from anisoscope.report.tree import Block, Cell, Concepts, Figure, LadderFigure, Report, Section, Table, Text, plain
 from anisoscope.report.words import number
+from anisoscope.vocabulary import as_plain
 
 SCRIPTS = ("scale.js", "chart.js", "ladder.js", "report.js")
 
@@ -58,16 +60,17 @@ def page(report: Report) -> str:
 <footer>Made by anisoscope from the rows of the run alone.
 In a figure, arrow keys move between points and Escape leaves; a chip pressed with Shift shows that one alone.</footer>
 </div>
-<script type="application/json" id="data">{as_json(report)}</script>
+<script type="application/json" id="data">{as_json([plain(figure) for figure in report.figures()])}</script>
+<script type="application/json" id="vocabulary">{as_json(as_plain())}</script>
 <script>{script}</script>
 </body>
 </html>
 """
 
 
-def as_json(report: Report) -> str:
+def as_json(data: Any) -> str:
     """Data of the drawings, in which nothing can end the element that holds it."""
-    text = json.dumps([plain(figure) for figure in report.figures()], ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return text

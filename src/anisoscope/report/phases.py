@@ -70,7 +70,7 @@ def phases_section(context: Context) -> Section:
 
 
 def _curves(context: Context, subject: Subject) -> list[Series]:
-    rows = [row for row in subject.pick("two_nn", cloud="all") if row["layer"] is not None]
+    rows = [row for row in subject.pick("two_nn", subset="all") if row["layer"] is not None]
     found = []
     for layer in sorted({row["layer"] for row in rows}):
         points = over_training(context, subject, [row for row in rows if row["layer"] == layer])
@@ -84,13 +84,13 @@ def _curves(context: Context, subject: Subject) -> list[Series]:
 
 
 def _at_start(subject: Subject) -> float | None:
-    found = summarise(row for row in comparable(subject.pick("two_nn", cloud="all")) if row["step"] == 0)
+    found = summarise(row for row in comparable(subject.pick("two_nn", subset="all")) if row["step"] == 0)
     return None if found is None else found.y
 
 
 def phase(context: Context, subject: Subject) -> Text:
     """The two phases of one model, by the rule."""
-    rows = [row for row in subject.pick("two_nn", cloud="all") if row["layer"] is not None]
+    rows = [row for row in subject.pick("two_nn", subset="all") if row["layer"] is not None]
     line = curve(comparable(rows), lambda row: row["step"])
     judged = shape(line)
     if judged is None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import math
+import statistics
+from collections.abc import Sequence
 
 from anisoscope.report.reading import Context, Row, Subject
 from anisoscope.report.summary import Shape, comparable, curve, defined, errors, shape, spread_out
@@ -21,26 +22,15 @@ from anisoscope.report.tree import (
     values_of,
 )
 from anisoscope.report.words import listed, number
+from anisoscope.vocabulary import MEASURES, SUBSETS, Measure, shown_in
 
-MEASURES = {
-    "average_cosine": "average cosine",
-    "isoscore_star": "IsoScore*",
-    "top_share": "top share",
-    "participation_ratio": "participation ratio",
-    "effective_rank": "effective rank",
-}
 WHENS = {"start": 0.0, "30 %": 0.3, "half": 0.5, "70 %": 0.7, "last": 1.0}
-TOKENS = {
-    "all": "all tokens",
-    "no-first": "without first positions",
-    "no-special": "without first positions and special tokens",
-}
 
 
 def profiles_section(context: Context) -> Section:
     """Two figures and the table of shapes."""
-    isotropy = [s for subject in context.subjects for s in _profiles(subject, list(MEASURES))]
-    dimension = [s for subject in context.subjects for s in _profiles(subject, ["two_nn"])]
+    isotropy = [s for subject in context.subjects for s in _profiles(subject, shown_in("isotropy"))]
+    dimension = [s for subject in context.subjects for s in _profiles(subject, shown_in("dimension"))]
     blocks: list[Block] = [_isotropy(context, isotropy)] if isotropy else [Text("The run has no isotropy measures.")]
     blocks.append(_dimension(context, dimension) if dimension else Text("The run has no rows of intrinsic dimension."))
     blocks += [Text(text, "Unequal n.", "open") for text in map(unequal, context.subjects) if text is not None]
@@ -51,9 +41,24 @@ def profiles_section(context: Context) -> Section:
     return Section("profiles", "Layer profiles", blocks)
 
 
+def definitions(labels: Sequence[str]) -> str:
+    """What the measures of a figure are."""
+    words = [word for word in MEASURES.values() if word.about and word.label in labels]
+    return " ".join(f"{word.label[:1].upper()}{word.label[1:]}: {word.about}." for word in words)
+
+
+def no_effects(labels: Sequence[str]) -> list[Reference]:
+    """Levels that a cloud without effect has, where that is one number."""
+    return [
+        Reference(word.no_effect, word.no_effect_label, {"measure": word.label})
+        for word in MEASURES.values()
+        if word.no_effect is not None and word.label in labels
+    ]
+
+
 def unequal(subject: Subject) -> str | None:
     """Say which layers rest on far fewer points than the others."""
-    rows = subject.pick("two_nn", cloud="all")
+    rows = subject.pick("two_nn", subset="all")
     kept = {row["layer"] for row in comparable(rows)}
     left = [row for row in rows if row["layer"] not in kept]
     if not left or not kept:
@@ -73,7 +78,7 @@ def unequal(subject: Subject) -> str | None:
 def below_one(subject: Subject) -> str | None:
     """Say where TwoNN is below 1, which no manifold has."""
     rows = [
-        row for row in defined(subject.pick("two_nn", cloud="all")) if row["value"] < 1 and row["layer"] is not None
+        row for row in defined(subject.pick("two_nn", subset="all")) if row["value"] < 1 and row["layer"] is not None
     ]
     if not rows:
         return None
@@ -85,18 +90,18 @@ def below_one(subject: Subject) -> str | None:
     )
 
 
-def _profiles(subject: Subject, measures: list[str]) -> list[Series]:
+def _profiles(subject: Subject, measures: Sequence[Measure]) -> list[Series]:
     found = []
-    for measure in measures:
+    for word in measures:
         rows = [
-            row for row in subject.by_measure.get(measure, []) if row["layer"] is not None and row["step"] is not None
+            row for row in subject.by_measure.get(word.name, []) if row["layer"] is not None and row["step"] is not None
         ]
         at_start = min((row["step"] for row in rows), default=0)
-        for cloud, tokens in TOKENS.items():
-            for points in ("activations", "gradients"):
-                chosen_rows = [row for row in rows if row["cloud"] == cloud and row["points"] == points]
+        for subset, tokens in SUBSETS.items():
+            for tensor in ("activations", "gradients"):
+                chosen_rows = [row for row in rows if row["subset"] == subset and row["tensor"] == tensor]
                 for when, step in observed_at(subject, chosen_rows).items():
-                    tags = {"model": subject.label, "measure": MEASURES.get(measure, measure), "points": points}
+                    tags = {"model": subject.label, "measure": word.label, "tensor": tensor}
                     tags |= {"tokens": tokens, "when": when}
                     line = curve((row for row in chosen_rows if row["step"] == step), lambda row: row["layer"])
                     if line:
@@ -123,7 +128,7 @@ def observed_at(subject: Subject, rows: list[Row]) -> dict[str, int]:
 
 
 def _controls(series: list[Series], **wanted: str) -> list[Control]:
-    names = {"measure": "Measure", "points": "Points", "tokens": "Tokens", "when": "Observation"}
+    names = {"measure": "Measure", "tensor": "Vectors", "tokens": "Tokens", "when": "Observation"}
     found = []
     for key, label in names.items():
         values = values_of(series, key)
@@ -135,70 +140,63 @@ def _controls(series: list[Series], **wanted: str) -> list[Control]:
 
 
 def _isotropy(context: Context, series: list[Series]) -> Figure:
-    width = next((s.width for s in context.subjects if s.width is not None), None)
-    n = next((p.n for s in series if s.tags["measure"] == "top share" for p in s.points if p.n), None)
-    references = [
-        Reference(0.0, "isotropic: 0", {"measure": "average cosine"}),
-        Reference(1.0, "isotropic: 1", {"measure": "IsoScore*"}),
-    ]
-    if width is not None and n is not None and n > 1:
-        small, large = min(width, n), max(width, n)
-        references += [
-            Reference((1 + math.sqrt(small / large)) ** 2 / small, "isotropic noise", {"measure": "top share"}),
-            Reference(
-                (width + 2 / (n - 1)) / (1 + (width + 1) / (n - 1)),
-                "isotropic noise",
-                {"measure": "participation ratio"},
-            ),
-            Reference(float(min(width, n)), "at most", {"measure": "effective rank"}),
-        ]
+    measures = values_of(series, "measure")
     return Figure(
         "isotropy",
         "Anisotropy by layer",
-        "Average cosine: mean cosine over all pairs of vectors, not centred. IsoScore*: (PR − 1)/(D − 1) of the "
-        "covariance shrunk by ζ = 0.2 towards its own mean variance; 1 is a ball, 0 a line. Top share: variance "
-        "along the first component. Participation ratio: (tr C)²/‖C‖². Effective rank: exp of the entropy of the "
-        "singular values. Grey dashed: what an isotropic cloud of this shape scores; coloured dashed: the same model "
-        "before training. "
+        f"{definitions(measures)} Grey dashed: what an isotropic cloud of this shape scores; coloured dashed: the same "
+        "model before training. "
         + (
             errors(context, ratio=False)
             if context.seeded > 1
             else "Rows of these measures carry no interval (one cloud of tokens each), so there are no bars."
         ),
-        f"Layer profiles of {', '.join(values_of(series, 'measure'))} for {' and '.join(values_of(series, 'model'))}.",
+        f"Layer profiles of {', '.join(measures)} for {' and '.join(values_of(series, 'model'))}.",
         Axis("layer (0: what enters the first block)", fixed=True),
         Axis("value", by={"key": "measure"}),
         series,
         colour="model",
-        choose=_controls(series, measure="average cosine", points="activations", when="last"),
+        choose=_controls(series, measure="average cosine", tensor="activations", when="last"),
         toggle=[Control("model", "Models", values_of(series, "model"))],
-        references=references,
+        references=[*no_effects(measures), *_floors(context, measures)],
     )
+
+
+def _floors(context: Context, measures: Sequence[str]) -> list[Reference]:
+    """What noise of the same shape scores, from the rows; of measures that have one number for it, that is drawn."""
+    found = []
+    for word in shown_in("isotropy"):
+        rows = [row for s in context.subjects for row in s.pick(word.name, subset="all", variant=None)]
+        floors = [row["floor"] for row in rows if row["floor"] is not None and row["tensor"] == "activations"]
+        if floors and word.no_effect is None and word.label in measures:
+            found.append(Reference(statistics.median(floors), "isotropic noise", {"measure": word.label}))
+    return found
 
 
 def _dimension(context: Context, series: list[Series]) -> Figure:
     return Figure(
         "dimension-layers",
         "Intrinsic dimension by layer",
-        "TwoNN: slope of −log(1 − F) on log(r₂/r₁), the ratio of distances to the second and first neighbour, on a "
-        "fixed held-out probe; duplicates are taken out first. It is biased downwards at finite n (true 40 measured "
-        "28 to 30 at 2,000 points), so compare it only at equal n. The null (dashed) is the same model before "
-        "training. " + errors(context, ratio=False, rows="the points of the probe"),
+        f"On a fixed held-out probe. {definitions(values_of(series, 'measure'))} Dimension is biased downwards at "
+        "finite n (true 40 measured 28 to 30 at 2,000 points), so compare it only at equal n. The null (dashed) is the "
+        "same model before training. " + errors(context, ratio=False, rows="the points of the probe"),
         f"Intrinsic dimension by layer for {' and '.join(values_of(series, 'model'))}.",
         Axis("layer (0: what enters the first block)", fixed=True),
-        Axis("TwoNN dimension", log=spread_out(series)),
+        Axis("dimension", log=spread_out(series), by={"key": "measure"}),
         series,
         colour="model",
-        choose=_controls(series, when="last"),
+        choose=_controls(series, measure=MEASURES["two_nn"].label, when="last"),
         toggle=[Control("model", "Models", values_of(series, "model"))],
+        references=no_effects(values_of(series, "measure")),
     )
 
 
 def _bells(context: Context) -> Table | None:
     rows = []
-    for measure, words in {"two_nn": "TwoNN dimension", **MEASURES}.items():
+    for word in [*shown_in("dimension"), *shown_in("isotropy")]:
+        measure, words = word.name, word.label
         for subject in context.subjects:
-            given = [r for r in subject.pick(measure, cloud="all", points="activations") if r["step"] is not None]
+            given = [r for r in subject.pick(measure, subset="all", tensor="activations") if r["step"] is not None]
             if measure == "two_nn":
                 given = comparable(given)
             steps = sorted({row["step"] for row in given})

@@ -9,17 +9,18 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+import pyarrow as pa
+
 from anisoscope.errors import broken
 from anisoscope.report.tree import Zone
 from anisoscope.report.words import visible
 from anisoscope.store.run import Run, open_run
+from anisoscope.store.schema import COLUMNS
+from anisoscope.vocabulary import EARLY, LATE, MAIN_SUBSET, MAIN_TENSOR, MAIN_TIMING, PROXIES, in_window, learn
 
 Row = dict[str, Any]
-EARLY, LATE = 0.3, 0.7
 CROWDED = 0.25
-WINDOWS = ("early", "late")
-PROXIES = ("pca", "svd", "semi_nmf", "mean", "haar")
-_TEXT = ("run", "model", "role", "site", "view", "points", "cloud", "proxy", "timing", "measure", "variant", "null")
+_TEXT = tuple(name for name, (kind, _) in COLUMNS.items() if kind == pa.string())
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,14 @@ class Subject:
 
     @cached_property
     def width(self) -> int | None:
-        """D, from energies and their enrichment over ``haar``, whose mean share is K/D; ``None`` if they do not say."""
+        """D of the representation view; ``None`` if rows do not say.
+
+        Runs of schema 1 have no such column: there it follows from energies and their enrichment over ``haar``, whose
+        mean share is K/D.
+        """
+        told = Counter(row["width"] for row in self.pick("energy", view="representation") if row["width"])
+        if told:
+            return max(told, key=lambda width: told[width])
         energies = {_place(row): row["value"] for row in self.pick("energy", view="representation")}
         found: Counter[int] = Counter()
         for row in self.pick("enrichment", view="representation", null="haar"):
@@ -113,6 +121,25 @@ class Subject:
         rows = [*self.by_measure.get("unigram_entropy", []), *(r for r in whole if r["measure"] == "unigram_entropy")]
         return next((row["value"] for row in rows if row["value"] is not None and math.isfinite(row["value"])), None)
 
+    @cached_property
+    def _shared_layers(self) -> set[tuple[str, int]]:
+        """Views and layers with several modules."""
+        found: dict[tuple[str, int], set[str]] = {}
+        for row in self.rows:
+            if row["site"] is not None and row["layer"] is not None and row["proxy"] is not None:
+                found.setdefault((row["view"], row["layer"]), set()).add(row["site"])
+        return {key for key, sites in found.items() if len(sites) > 1}
+
+    def map_label(self, row: Row) -> str:
+        """Which of several modules of a layer a row is about; empty where there is one."""
+        if (row["view"], row["layer"]) not in self._shared_layers or row["site"] is None:
+            return ""
+        return ".".join(part for part in row["site"].split(".")[-2:] if not part.isdecimal())
+
+    def layer_label(self, row: Row) -> str:
+        """A layer, with its module where there are several."""
+        return f"{row['layer']} {self.map_label(row)}".rstrip()
+
     def pick(self, measure: str, **where: Any) -> list[Row]:
         """Rows of a measure with these columns; asked for again by the same columns, they are found at once."""
         keys = tuple(sorted(where))
@@ -125,16 +152,14 @@ class Subject:
 
     def main(self, measure: str, **where: Any) -> list[Row]:
         """Rows of the proxy, timing, tokens and rank that the verdict rests on, those with a layer and a step."""
-        usual = {"proxy": self.proxy, "timing": "rolling", "cloud": "all", "points": "gradients", "rank": self.rank}
+        usual = {"proxy": self.proxy, "timing": MAIN_TIMING, "subset": MAIN_SUBSET, "tensor": MAIN_TENSOR}
+        usual |= {"rank": self.rank}
         rows = self.pick(measure, **(usual | where))
         return [row for row in rows if row["layer"] is not None and row["step"] is not None]
 
     def window(self, rows: Sequence[Row], name: str) -> list[Row]:
-        """Rows of the first 30 % or the last 30 % of training."""
-        total = self.source.steps
-        if name == "early":
-            return [row for row in rows if row["step"] is not None and row["step"] <= EARLY * total]
-        return [row for row in rows if row["step"] is not None and row["step"] >= LATE * total and row["step"] > 0]
+        """Rows of a window of training."""
+        return [row for row in rows if in_window(row["step"], self.source.steps, name)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,11 +226,11 @@ def read(paths: Sequence[str]) -> Context:
 
 def source_of(run: Run, taken: Sequence[str] = ()) -> Source:
     """Read a run; every text in it becomes visible text of bounded length on the way."""
-    table = run.table()
-    rows = table.to_pylist()
+    learn(_shown(run.manifest.get("vocabulary")))
+    rows = run.table().to_pylist()
     seen: dict[str, str] = {}
     for row in rows:
-        for name in (*_TEXT, "note"):
+        for name in _TEXT:
             text = row[name]
             if text is not None:
                 row[name] = seen[text] if text in seen else seen.setdefault(text, visible(text))
@@ -236,7 +261,7 @@ def _subjects(source: Source, named: bool) -> list[Subject]:
 
 
 def _place(row: Row) -> tuple[Any, ...]:
-    keys = ("seed", "step", "layer", "view", "points", "cloud", "proxy", "rank", "timing")
+    keys = ("seed", "step", "layer", "site", "view", "tensor", "subset", "proxy", "rank", "timing")
     return tuple(row[key] for key in keys)
 
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from anisoscope.report.laboratory import CLAIMS, THEORY, Laboratory, fit_line, precise
+from anisoscope.report.laboratory import THEORY, Laboratory, fit_line, precise
 from anisoscope.report.tree import Axis, Block, Control, Figure, Reference, Series, Text, values_of
+from anisoscope.vocabulary import shown_in
 
-QUANTITIES = {
-    key: CLAIMS[key].split(" against")[0] for key in ("tangent-variance", "normal-variance", "visible-curvature")
-}
-PARTS = {
-    "tokens off centre": ("tangent-gradient", "normal-gradient", "gradient-ratio"),
-    "tokens all round": ("symmetric-tangent-gradient", "symmetric-normal-gradient", "symmetric-gradient-ratio"),
-}
+QUANTITIES = {word.name: word.label.split(" against")[0] for word in shown_in("variances")}
+PARTS = {where: tuple(word.name for word in shown_in(where)) for where in ("tokens off centre", "tokens all round")}
 
 
 def chord_blocks(lab: Laboratory) -> list[Block]:

@@ -21,6 +21,7 @@ from anisoscope.report.tree import (
     Tone,
 )
 from anisoscope.report.words import counted, interval, number
+from anisoscope.vocabulary import SAMPLINGS
 
 RULE = (
     "The rule: a claim holds if the theory's number lies in the interval and the interval is narrow enough to tell "
@@ -185,12 +186,12 @@ def _scatter(lab: Laboratory) -> Figure | None:
         if draw in published and draw in gammas and gammas[draw]["value"]:
             excess = row["value"] / published[draw]["value"]
             # Runs from before it was called so have "all round", which elsewhere on the page means mirrored.
-            lie = "uniform" if row["cloud"] == "all round" else row["cloud"]
+            lie = "uniform" if row["subset"] == "all round" else row["subset"]
             points.setdefault(lie, []).append(Point(gammas[draw]["value"], excess, n=row["n"]))
     if not points:
         return None
     least = min(p.x for members in points.values() for p in members)
-    order = [name for name in ("off centre", "uniform", "mirrored") if name in points]
+    order = [name for name in SAMPLINGS if name in points]
     series = [Series(f"tokens {name}", {"tokens": name}, points[name], scattered=True) for name in order]
     limit = [Point(least ** (k / 40), least ** (-k / 40)) for k in range(41)]
     series.append(Series("corrected bound, 1/γ", THEORY, limit, null=True))
@@ -211,8 +212,8 @@ def _scatter(lab: Laboratory) -> Figure | None:
     )
 
 
-def _draws(lab: Laboratory, measure: str) -> dict[str, Row]:
-    return {row["variant"]: row for row in lab.by_measure.get(measure, [])}
+def _draws(lab: Laboratory, measure: str) -> dict[int, Row]:
+    return {row["item"]: row for row in lab.by_measure.get(measure, [])}
 
 
 def _nothing() -> Text:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from anisoscope.report.findings import VIEWS
-from anisoscope.report.numbers import ORDER
 from anisoscope.report.reading import Context, Row, Subject
 from anisoscope.report.summary import errors, over_training
 from anisoscope.report.tree import Axis, Block, Control, Figure, Reference, Section, Series, Text, values_of
 from anisoscope.report.words import number
+from anisoscope.vocabulary import MAIN_SUBSET, MAIN_TENSOR, MAIN_TIMING, NULLS, PROXIES, SUBSETS, VIEWS
 
 ENRICHMENT = "enrichment (odds ratio)"
 NULL_AT_ONE = Reference(1.0, "null: 1")
@@ -28,46 +27,49 @@ def emergence_section(context: Context) -> Section:
 
 def _curves(context: Context, subject: Subject) -> list[Series]:
     """Every combination that was measured: view, null, proxy (with timing and tokens), layer."""
-    groups: dict[tuple[str, str, str, int], list[Row]] = {}
+    groups: dict[tuple[str, str, str, str], list[Row]] = {}
     for row in subject.by_measure.get("enrichment", []):
         fit = fit_words(row)
         if (
             fit is None
             or row["layer"] is None
             or row["view"] not in VIEWS
-            or row["points"] != "gradients"
-            or row["null"] not in ORDER
+            or row["tensor"] != MAIN_TENSOR
+            or row["null"] not in NULLS
         ):
             continue
         # Ranks of the ablation have their own figure; the mean direction has rank 1 by its nature.
-        if row["rank"] == subject.rank or row["proxy"] == "mean":
-            groups.setdefault((row["view"], row["null"], fit, row["layer"]), []).append(row)
+        if row["rank"] == (_fixed_rank(row["proxy"]) or subject.rank):
+            groups.setdefault((row["view"], row["null"], fit, subject.layer_label(row)), []).append(row)
     usual = usual_fit(subject)
     views = {view: i for i, view in enumerate(VIEWS)}
-    order = sorted(groups, key=lambda k: (views[k[0]], ORDER.index(k[1]), k[2] != usual, k[2], k[3]))
+    order = sorted(groups, key=lambda k: (views[k[0]], list(NULLS).index(k[1]), k[2] != usual, k[2], layer_order(k[3])))
     found = []
     for key in order:
         view, null, fit, layer = key
-        tags = {"model": subject.label, "view": view, "null": null, "proxy": fit, "layer": str(layer)}
+        tags = {"model": subject.label, "view": view, "null": null, "proxy": fit, "layer": layer}
         points = over_training(context, subject, groups[key], ratio=True)
         if points:
             found.append(Series(f"{subject.label}, layer {layer}", tags, points))
     return found
 
 
+def _fixed_rank(proxy: str) -> int | None:
+    return PROXIES[proxy].rank if proxy in PROXIES else None
+
+
 def fit_words(row: Row) -> str | None:
     """A proxy with its timing and tokens, as a reader chooses it."""
     if row["proxy"] is None or row["timing"] is None:
         return None
-    tokens = "all tokens" if row["cloud"] == "all" else "without first positions"
-    if row["cloud"] not in ("all", "no-first"):
+    if row["subset"] not in SUBSETS:
         return None
-    return f"{row['proxy']}, {row['timing']}, {tokens}"
+    return f"{row['proxy']}, {row['timing']}, {SUBSETS[row['subset']]}"
 
 
 def usual_fit(subject: Subject) -> str:
     """The proxy that the verdict rests on."""
-    return f"{subject.proxy}, rolling, all tokens"
+    return f"{subject.proxy}, {MAIN_TIMING}, {SUBSETS[MAIN_SUBSET]}"
 
 
 def chosen(values: Sequence[str], wanted: str) -> str | None:
@@ -77,12 +79,18 @@ def chosen(values: Sequence[str], wanted: str) -> str | None:
 
 def layers_of(series: list[Series]) -> list[str]:
     """Layers that occur, in order."""
-    return sorted(values_of(series, "layer"), key=int)
+    return sorted(values_of(series, "layer"), key=layer_order)
+
+
+def layer_order(label: str) -> tuple[int, str]:
+    """Layers by number, then by module."""
+    number, _, module = label.partition(" ")
+    return int(number), module
 
 
 def _emergence(context: Context, series: list[Series]) -> Figure:
     views, fits = values_of(series, "view"), values_of(series, "proxy")
-    nulls = [null for null in ORDER if null in values_of(series, "null")]
+    nulls = [null for null in NULLS if null in values_of(series, "null")]
     usual = usual_fit(context.subjects[0])
     controls = [
         Control("null", "Null", nulls, chosen(nulls, "haar")),

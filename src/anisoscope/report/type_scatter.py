@@ -9,8 +9,8 @@ from anisoscope.report.reading import Context, Row
 from anisoscope.report.summary import defined
 from anisoscope.report.training import chosen
 from anisoscope.report.tree import Axis, Control, Figure, Point, Series, values_of
+from anisoscope.vocabulary import TABLES
 
-TABLES = {"input": "input embedding", "output": "output embedding"}
 MOST_STEPS = 6
 
 
@@ -28,9 +28,9 @@ def type_scatter(context: Context) -> Figure | None:
         groups: dict[tuple[int, str, str], list[Row]] = {}
         for row in rows:
             if row["step"] in shown and row["seed"] == subject.seeds[0] and row["variant"] and row["n"]:
-                groups.setdefault((row["step"], row["points"], row["variant"].partition(":")[0]), []).append(row)
-        for (step, points, variant), group in sorted(groups.items()):
-            tags = {"model": subject.label, "step": str(step), "table": TABLES.get(points, points)}
+                groups.setdefault((row["step"], row["tensor"], row["variant"]), []).append(row)
+        for (step, tensor, variant), group in sorted(groups.items()):
+            tags = {"model": subject.label, "step": str(step), "table": TABLES.get(tensor, tensor)}
             tags["centroid"] = variant.removeprefix("distance, ")
             dots = [Point(row["n"], row["value"]) for row in sorted(group, key=lambda row: row["n"])]
             series.append(Series(f"{subject.label}, types", tags | {"what": "types"}, dots, scattered=True))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from anisoscope.report.numbers import ORDER
 from anisoscope.report.reading import Context, Row, Subject
 from anisoscope.report.summary import defined, errors, over_training, summarise
 from anisoscope.report.training import ENRICHMENT, NULL_AT_ONE
 from anisoscope.report.tree import Axis, Block, Control, Figure, Section, Series, Text, values_of
 from anisoscope.report.words import interval, number
+from anisoscope.vocabulary import NULLS
 
 PAIR = ("representation", "weight")
 
@@ -29,7 +29,7 @@ def views_section(context: Context) -> Section:
 
 def _by_null(context: Context, subject: Subject, view: str) -> list[Series]:
     found = []
-    for null in ORDER:
+    for null in NULLS:
         points = over_training(context, subject, subject.main("enrichment", view=view, null=null), ratio=True)
         # `normal` equals the odds ratio over `haar` by definition: a second line on top of the first would mislead.
         if points and null != "normal":
@@ -40,7 +40,7 @@ def _by_null(context: Context, subject: Subject, view: str) -> list[Series]:
 
 
 def _figure(context: Context, series: list[Series]) -> Figure:
-    nulls = [null for null in ORDER if null in values_of(series, "null")]
+    nulls = [null for null in NULLS if null in values_of(series, "null")]
     return Figure(
         "views",
         "Enrichment over every null, in both views",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from anisoscope.stats.chunks import at_once
 from anisoscope.stats.moments import Moments
 
 
@@ -43,3 +44,25 @@ class Directions:
     def merge(self, other: Directions) -> Directions:
         """Directions of both clouds together."""
         return Directions(self.units.merge(other.units), self.zeros + other.zeros)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UnitSum:
+    """The sum of unit vectors and their number: enough for the average cosine, not for an interval."""
+
+    total: Tensor  # (D,), float64
+    count: int
+    zeros: int
+
+    @classmethod
+    def of(cls, *clouds_ND: Tensor) -> UnitSum:
+        """Of all rows given, in one pass."""
+        total = torch.zeros(clouds_ND[0].shape[1], dtype=torch.float64, device=clouds_ND[0].device)
+        count = zeros = 0
+        for part in (part for x_ND in clouds_ND for part in x_ND.split(at_once(x_ND))):
+            rows = part.float()
+            norms = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+            total += torch.where(norms > 0, rows / norms, 0).sum(0, dtype=torch.float64)
+            nonzero = int((norms > 0).sum())
+            count, zeros = count + nonzero, zeros + len(part) - nonzero
+        return cls(total, count, zeros)

@@ -18,6 +18,7 @@ from anisoscope.errors import AnisoscopeError, broken
 from anisoscope.store.files import Folder
 from anisoscope.store.lock import Lock
 from anisoscope.store.schema import COLUMNS, SCHEMA, SCHEMA_VERSION, as_table, require_known
+from anisoscope.store.version_1 import from_version_1
 
 MANIFEST = "manifest.json"
 _PART, _ENDING = "rows-", ".parquet"
@@ -48,6 +49,19 @@ class Run:
     def name(self) -> str:
         """The name that its rows carry."""
         return str(self.manifest.get("name", ""))
+
+    @property
+    def schema_version(self) -> int:
+        """The version of the schema that its parts were written in."""
+        return int(self.manifest.get("schema_version", SCHEMA_VERSION))
+
+    def require_current(self) -> None:
+        """Raise for a run that can be read but not gone on with, because an older anisoscope began it."""
+        if self.schema_version != SCHEMA_VERSION:
+            raise AnisoscopeError(
+                f"{self.path} was begun under schema {self.schema_version}, and this anisoscope writes "
+                f"{SCHEMA_VERSION}: it can be read and reported, but not resumed; begin a new run"
+            )
 
     @property
     def finished(self) -> bool:
@@ -83,7 +97,7 @@ class Run:
         self.damaged, parts = [], []
         for name in self._folder.names(_ENDING):
             try:
-                parts.append(_completed(_read_alone(self._folder.read(name))))
+                parts.append(_completed(_read_alone(self._folder.read(name)), self.schema_version))
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError):
                 self.damaged.append(name)
         return pa.concat_tables(parts) if parts else SCHEMA.empty_table()
@@ -168,9 +182,12 @@ class Sink:
         """Add the rows of one observation."""
         self._run.write(self._writer, [self._constant | row for row in rows])
 
-    def keep(self, name: str, step: int, tensors: Mapping[str, np.ndarray]) -> None:
-        """Keep subspaces as ``subspaces-WRITER-NAME``; those of a later step take their place."""
-        self._run.write_tensors(f"subspaces-{self._writer}-{name}", tensors, step=str(step))
+    def keep(
+        self, what: str, timing: str | None, step: int, tensors: Mapping[str, np.ndarray], *, every: bool = False
+    ) -> None:
+        """Keep arrays as ``WHAT-WRITER[-TIMING][-STEP]``; without ``every`` a later step replaces the last."""
+        parts = [what, self._writer, timing, f"{step:09d}" if every else None]
+        self._run.write_tensors("-".join(part for part in parts if part), tensors, step=str(step))
 
 
 def create_run(path: str | os.PathLike[str], *, config: Mapping[str, Any] | None = None, **about: Any) -> Run:
@@ -236,8 +253,10 @@ def _read_alone(content: bytes) -> pa.Table:
     return pq.ParquetFile(pa.BufferReader(content), pre_buffer=False).read(use_threads=False)
 
 
-def _completed(part: pa.Table) -> pa.Table:
-    """A part of an older schema has fewer columns: they are null."""
+def _completed(part: pa.Table, version: int) -> pa.Table:
+    """A part in the columns of today; what it lacks is null."""
+    if version == 1 and not set(part.column_names) & {"subset", "tensor"}:  # a resumed run has parts of both
+        part = from_version_1(part)
     for field in SCHEMA:
         if field.name not in part.column_names:
             part = part.append_column(field, pa.nulls(part.num_rows, field.type))

@@ -1,4 +1,7 @@
-"""The columns of a run: one number a row, a missing field null, an undefined number NaN."""
+"""The columns of a run: one number a row, a missing field null, an undefined number NaN.
+
+A new column that may be null does not raise ``SCHEMA_VERSION``: readers fill it with null where a part lacks it.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,9 @@ from typing import Any
 import pyarrow as pa
 
 from anisoscope.errors import AnisoscopeError, broken
+from anisoscope.vocabulary import OUTCOMES, SUBSETS, TENSORS, TIMINGS, VIEWS
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 _TEXT, _WHOLE, _REAL = pa.string(), pa.int64(), pa.float64()
 COLUMNS: dict[str, tuple[pa.DataType, str]] = {
@@ -19,25 +23,36 @@ COLUMNS: dict[str, tuple[pa.DataType, str]] = {
     "seed": (_WHOLE, "seed of the training"),
     "step": (_WHOLE, "optimiser steps before this observation"),
     "tokens": (_WHOLE, "tokens trained on up to and with this step"),
-    "layer": (_WHOLE, "blocks before this place; 0 is what enters the first"),
+    "layer": (_WHOLE, "blocks before this place; 0 is what enters the first; null for the whole model"),
     "site": (_TEXT, "name of the module"),
-    "view": (_TEXT, "representation, weight or embedding"),
-    "points": (
-        _TEXT,
-        "activations, gradients, gradients-out, update or update-raw; input or output: a table of embeddings",
-    ),
-    "cloud": (_TEXT, "which tokens: all, no-first, no-special, or a bin of frequency"),
+    "view": (_TEXT, f"one of {', '.join(VIEWS)}"),
+    "tensor": (_TEXT, f"what the points are: {', '.join(TENSORS)}"),
+    "subset": (_TEXT, f"which tokens: {', '.join(SUBSETS)}, or a bin of frequency"),
     "proxy": (_TEXT, "method of the subspace"),
-    "rank": (_WHOLE, "rank of the subspace"),
-    "timing": (_TEXT, "rolling or anchored"),
+    "rank": (_WHOLE, "rank K of the subspace"),
+    "width": (_WHOLE, "width D of the space"),
+    "timing": (_TEXT, f"of the proxy: {' or '.join(TIMINGS)}"),
     "measure": (_TEXT, "what the number is"),
-    "variant": (_TEXT, "which of the ways that the definitions allow"),
+    "variant": (_TEXT, "which of the ways that the definitions allow; null for the usual one"),
     "null": (_TEXT, "the null that the number is relative to"),
+    "item": (_WHOLE, "which one of several that a measure lists: a concept, a type, a random case"),
+    "place": (_WHOLE, "place in the order of an item: of a token in its concept"),
+    "token_id": (_WHOLE, "token that the number is about"),
+    "token": (_TEXT, "its text"),
+    "radius": (_REAL, "radius or arc at which the number was taken"),
+    "parameter": (_REAL, "another setting at which it was taken, as the measure says"),
     "value": (_REAL, "the number; NaN if undefined, and the note says why"),
+    "floor": (_REAL, "what noise, or the case without effect, gives"),
     "low": (_REAL, "lower end of the 95 % interval"),
     "high": (_REAL, "upper end"),
+    "low90": (_REAL, "lower end of the 90 % interval"),
+    "high90": (_REAL, "upper end"),
+    "se": (_REAL, "standard error; of the logarithm, where the number is a ratio with a null"),
+    "units": (_REAL, "effective number of independent units that the interval rests on"),
     "p": (_REAL, "two-sided p-value"),
     "q": (_REAL, "p adjusted over layers"),
+    "q_floor": (_REAL, "smallest q that this test can give"),
+    "outcome": (_TEXT, f"of the number against its null: {', '.join(OUTCOMES)}"),
     "n": (_WHOLE, "points or units that the number rests on"),
     "note": (_TEXT, "what to know about the number"),
 }

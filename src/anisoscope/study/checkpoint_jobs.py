@@ -20,18 +20,22 @@ from anisoscope.errors import AnisoscopeError
 from anisoscope.models.cards import Card, describe
 from anisoscope.models.located import locate
 from anisoscope.observe.choosing import choose
+from anisoscope.observe.finalize import finalize
+from anisoscope.observe.gathering import RESERVOIR_ROWS
 from anisoscope.observe.judge import Brief, Judge, Judgement
-from anisoscope.observe.looking import Seen, look, shares_of
 from anisoscope.observe.memory import Memory
-from anisoscope.observe.rows import NOTE_IS_A_TOKEN, Row
-from anisoscope.observe.statistics import Between, Name, Statistics
+from anisoscope.observe.offline import observe_model, shares_of
+from anisoscope.observe.rows import with_token_texts
+from anisoscope.observe.statistics import Between, Name, Observation, Statistics
 from anisoscope.observe.tables import TableReading
 from anisoscope.observe.trajectories import Trajectories
 from anisoscope.stats.reservoir import Reservoir
 from anisoscope.store.run import Run, open_run
-from anisoscope.study.examination import RESERVOIR, Examination, Reading, loaded, twin
+from anisoscope.study.examination import Reading, loaded, twin
 from anisoscope.study.histories import Origin
+from anisoscope.study.model_settings import Examination
 from anisoscope.study.pool import report
+from anisoscope.vocabulary import LABEL_NULLS
 
 Wave = Literal["initial", "early", "late"]
 _TABLE = Name("embedding", 0, "weight", 0, "sum")
@@ -107,7 +111,7 @@ def gather(job: Job, shard: int) -> None:
     """Pass one part of the text and leave what was seen in the run's folder."""
     run = open_run(job.run)
     found = _seen(job, Reading.kept(run, job.seed), range(shard, shard + 1), share=1.0)
-    run.write_file(job.shard_file(shard), _packed(found, job.step))
+    run.write_file(job.shard_file(shard), _packed(found))
 
 
 def conclude(job: Job) -> int:
@@ -116,14 +120,14 @@ def conclude(job: Job) -> int:
     parts = [_unpacked(run.read_file(job.shard_file(shard))) for shard in range(job.shards)]
     whole = parts[0]
     for part in parts[1:]:
-        whole = whole.plus(part)
+        whole = whole.merge(part)
     rows = _judged(job, run, Reading.kept(run, job.seed), whole)
     for shard in range(job.shards):
         run.remove_file(job.shard_file(shard))
     return rows
 
 
-def _seen(job: Job, reading: Reading, shards: range, *, share: float) -> Seen:
+def _seen(job: Job, reading: Reading, shards: range, *, share: float) -> Observation:
     settings = job.examination
     report(0.0, "loading")
     like = job.like if job.origin is None else job.origin
@@ -133,13 +137,13 @@ def _seen(job: Job, reading: Reading, shards: range, *, share: float) -> Seen:
     shares = shares_of(chunks)
     mine = [k for k in range(len(chunks)) if k % job.shards in shards]
     choice = choose(model, None, settings.views)
-    return look(
+    return observe_model(
         model,
         choice,
         [chunks[k] for k in mine],
         step=job.step,
         shares=[shares[k] for k in mine],
-        rows=RESERVOIR,
+        rows=RESERVOIR_ROWS,
         seed=reading.seed,
         targets=settings.targets,
         probe=reading.probe(job.probe) if 0 in shards else None,
@@ -154,13 +158,13 @@ def card_of(path: Path, settings: Examination) -> Card:
     return describe(located, objective=settings.objective, trust_remote_code=settings.trust_remote_code)
 
 
-def _judged(job: Job, run: Run, reading: Reading, seen: Seen) -> int:
+def _judged(job: Job, run: Run, reading: Reading, seen: Observation) -> int:
     report(0.7, "judging")
     begins = job.wave == "initial"
     judge = Judge(Brief(job.examination.request(), job.anchor, resumable=begins, keep=job.origin is not None))
     if not begins:
         judge.remember(_remembered(job, run))
-    found = judge.judged(seen.observed(job.step, rows=RESERVOIR, seed=reading.seed, device="cpu"))
+    found = judge.judged(finalize(seen, rows=RESERVOIR_ROWS, seed=reading.seed, device="cpu"))
     memory = judge.memory(job.step, Between())
     pool = Memory(job.step, 0, occasions={"early": memory.occasions.get("early", {})})
     if begins:
@@ -186,61 +190,66 @@ def _remembered(job: Job, run: Run) -> Memory:
 
 
 def _write(job: Job, run: Run, reading: Reading, found: Judgement) -> None:
-    sites = run.manifest.get("sites", {})
     common = {"model": job.name, "role": reading.role, "seed": job.seed, "tokens": None}
-    rows: list[Row] = []
-    for row in found.rows:
-        site = sites.get(row["view"] or "", {}).get(str(row["layer"]))
-        note = reading.data.tokeniser.text(int(row["note"])) if row["measure"] in NOTE_IS_A_TOKEN else row["note"]
-        rows.append(row | common | {"site": site, "note": note})
+    rows = [row | common for row in with_token_texts(found.rows, reading.data.tokeniser.text)]
     for timing, bases in found.bases.items():
         run.write_tensors(subspaces(job, timing), bases, step=str(job.step))
+    if found.spectra:
+        run.write_tensors(f"spectra-{job.writer}", found.spectra, step=str(job.step))
     run.write(job.writer, rows)  # last: rows that are there say that the job is done
 
 
 def _places(tables: Mapping[str, TableReading], observed: Trajectories) -> dict[str, np.ndarray]:
-    """By name of a table, or number of a layer; after one observation the mean place is the place."""
-    chosen = {name: (reading.ids[:_WANDERERS], reading.rows[:_WANDERERS]) for name, reading in tables.items()}
-    chosen |= {str(layer): (types.ids, types.mean) for layer, types in observed.contexts.items()}
+    """Of tables by name, of contextual means by layer and module; after one observation the mean place is the place."""
+    chosen = {f"table/{name}": (r.ids[:_WANDERERS], r.rows[:_WANDERERS]) for name, r in tables.items()}
+    contexts = observed.contexts.items()
+    chosen |= {f"context/{at.layer}/{at.name}": (types.ids, types.mean) for at, types in contexts}
     parts = {
-        f"{name}.{part}": t for name, pair in chosen.items() for part, t in zip(("ids", "rows"), pair, strict=True)
+        f"{name}/{part}": t for name, pair in chosen.items() for part, t in zip(("ids", "rows"), pair, strict=True)
     }
     return {name: tensor.cpu().numpy() for name, tensor in parts.items()}
 
 
-def _packed(seen: Seen, step: int) -> bytes:
+def _packed(seen: Observation) -> bytes:
+    """An observation that is not finalized, as named tensors."""
     occasions: dict[str, Statistics] = {"seen": seen.statistics, **seen.others}
-    occasions["probe"] = {Name("probe", layer, "activations", 0, "kept"): kept for layer, kept in seen.probe.items()}
+    probe = seen.probe.items()
+    occasions["probe"] = {Name("probe", at.layer, "activations", 0, "kept", at.name): kept for at, kept in probe}
     reasons = {null: torch.frombuffer(bytearray(why.encode()), dtype=torch.uint8) for null, why in seen.missing.items()}
     occasions["missing"] = {Name("missing", 0, null, 0, "sum"): letters for null, letters in reasons.items()}
-    if seen.table is not None:
-        occasions["table"] = {_TABLE: seen.table}
+    if seen.embedding is not None:
+        occasions["table"] = {_TABLE._replace(site=seen.embedding_site): seen.embedding}
     if seen.frequency is not None:
         occasions["frequency"] = {_COUNTS: seen.frequency}
         for name, reading in seen.tables.items():
             parts = {Name("tables", 0, name, k, "sum"): part for k, part in enumerate(reading.tensors())}
             occasions["frequency"] |= parts
-    return Memory(step, 0, occasions=occasions).to_bytes()
+    return Memory(seen.step, 0, occasions=occasions).to_bytes()
 
 
-def _unpacked(content: bytes) -> Seen:
-    occasions = Memory.from_bytes(content, "a part of a checkpoint").occasions
-    table = occasions.get("table", {}).get(_TABLE)
+def _unpacked(content: bytes) -> Observation:
+    memory = Memory.from_bytes(content, "a part of a checkpoint")
+    occasions = memory.occasions
     if "seen" not in occasions:
         raise AnisoscopeError("a part of a checkpoint holds no statistics")
     missing = occasions.get("missing", {}).items()
-    return Seen(
+    tables = [(name.site, table) for name, table in occasions.get("table", {}).items() if isinstance(table, Tensor)]
+    frequency, readings = _counted(occasions.get("frequency", {}))
+    return Observation(
+        memory.step,
         occasions["seen"],
-        {null: found for null, found in occasions.items() if null.startswith("targets")},
-        {name.points: bytes(text.tolist()).decode() for name, text in missing if isinstance(text, torch.Tensor)},
-        {name.layer: kept for name, kept in occasions.get("probe", {}).items() if isinstance(kept, Reservoir)},
-        table if isinstance(table, torch.Tensor) else None,
-        *_counted(occasions.get("frequency", {})),
+        {null: occasions[null] for null in LABEL_NULLS if null in occasions},
+        {name.tensor: bytes(text.tolist()).decode() for name, text in missing if isinstance(text, Tensor)},
+        {name.at: kept for name, kept in occasions.get("probe", {}).items() if isinstance(kept, Reservoir)},
+        frequency=frequency,
+        tables=readings,
+        embedding=tables[0][1] if tables else None,
+        embedding_site=tables[0][0] if tables else "",
     )
 
 
 def _counted(statistics: Statistics) -> tuple[Tensor | None, dict[str, TableReading]]:
     tensors = {name: s for name, s in statistics.items() if isinstance(s, Tensor)}
-    tables = {name.points for name in tensors if name.view == "tables"}
+    tables = {name.tensor for name in tensors if name.view == "tables"}
     readings = {t: TableReading(*(tensors[Name("tables", 0, t, k, "sum")] for k in range(4))) for t in tables}
     return tensors.get(_COUNTS), {name: readings[name] for name in sorted(readings)}

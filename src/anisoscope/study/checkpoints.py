@@ -19,7 +19,9 @@ import torch
 from anisoscope.errors import AnisoscopeError
 from anisoscope.models.cards import Card, maker_of, own_random
 from anisoscope.observe.choosing import choose
+from anisoscope.observe.gathering import RESERVOIR_ROWS
 from anisoscope.observe.memory import Memory
+from anisoscope.observe.provenance import provenance
 from anisoscope.observe.rows import skipped_row
 from anisoscope.observe.statistics import Statistics, merged
 from anisoscope.store.run import Run, create_run, open_run
@@ -32,26 +34,26 @@ from anisoscope.study.checkpoint_jobs import (
     gather,
     initial_file,
 )
-from anisoscope.study.course import Course, Plan, Point, charted
+from anisoscope.study.course import Course, Point, charted
 from anisoscope.study.drift import write_drift
-from anisoscope.study.examination import Examination, Reading, read_text
+from anisoscope.study.examination import Reading, read_text
 from anisoscope.study.histories import Origin
 from anisoscope.study.keeping import Keeping
-from anisoscope.study.pair import machine, versions
+from anisoscope.study.model_settings import Examination, HistoryPlan
 from anisoscope.study.pool import Means, Outcome, Overseer, Task, session
 from anisoscope.study.pool import run as run_all
 from anisoscope.study.profile import about
 from anisoscope.study.sizing import Size, rate_of, size_of
 from anisoscope.study.wandering import write_wandering
+from anisoscope.vocabulary import added, anchor_step
 
-EARLY = 0.3
 KIND = "checkpoints"
 
 
 def studied(
     sources: Sequence[str],
     settings: Examination,
-    plan: Plan,
+    plan: HistoryPlan,
     means: Means,
     overseer: Overseer,
     *,
@@ -64,7 +66,7 @@ def studied(
 def begun(
     course: Course,
     settings: Examination,
-    plan: Plan,
+    plan: HistoryPlan,
     means: Means,
     overseer: Overseer,
     *,
@@ -82,12 +84,12 @@ def begun(
         axis="tokens" if course.tokens else "steps",
         model=about(course.card) | {"name": _name(course)},
         role=readings[0].role,
-        plan=asdict(plan) | {"points": [[asdict(p.origin), p.step] for p in course.points]},
+        plan=plan.model_dump() | {"points": [[asdict(p.origin), p.step] for p in course.points]},
         sites=_sites(course.card, settings),
         integrity=_integrity(course),
         corpus=readings[0].data.about,
-        versions=versions(),
-        machine=machine(),
+        vocabulary=added(),
+        **provenance(reservoir_rows=RESERVOIR_ROWS, fold_seeds=[reading.seed for reading in readings]),
         hashes=_hashes(course, settings, plan, readings),
         notes=list(course.card.notes),
         done=[],
@@ -105,6 +107,7 @@ def resumed(path: str | Path, means: Means, overseer: Overseer) -> Run:
     try:
         if run.manifest.get("kind") != KIND:
             raise AnisoscopeError(f"{path} is a run of kind {run.manifest.get('kind')!r}, and no study of checkpoints")
+        run.require_current()
         given = dict(run.manifest["plan"])
         points = tuple(Point(Origin(**origin), step) for origin, step in given.pop("points"))
         if run.finished and not run.manifest.get("failed"):
@@ -114,19 +117,19 @@ def resumed(path: str | Path, means: Means, overseer: Overseer) -> Run:
     except BaseException:
         run.close()
         raise
-    return _go_on(run, settings, Plan(**given), points, means, overseer)
+    return _go_on(run, settings, HistoryPlan(**given), points, means, overseer)
 
 
-def estimated(course: Course, settings: Examination, plan: Plan) -> Size:
+def estimated(course: Course, settings: Examination, plan: HistoryPlan) -> Size:
     """Memory and time of one job, before it starts."""
-    size = size_of(course.card, settings, profiled=False, sequences=0, rate=rate_of(settings))
+    size = size_of(course.card, settings, rate=rate_of(settings))
     return replace(size, seconds=size.seconds / plan.shards)
 
 
-def jobs_of(run_path: str, name: str, settings: Examination, plan: Plan, points: Sequence[Point]) -> list[Job]:
+def jobs_of(run_path: str, name: str, settings: Examination, plan: HistoryPlan, points: Sequence[Point]) -> list[Job]:
     """All jobs in the order of their waves; without a step 0 the beginning is the untrained twin."""
     total = plan.steps or points[-1].step
-    anchor = int(EARLY * total)
+    anchor = anchor_step(total)
     given = settings.model_dump(mode="json")
     found: list[Job] = []
     for seed in _seeds(settings, plan):
@@ -143,7 +146,7 @@ def jobs_of(run_path: str, name: str, settings: Examination, plan: Plan, points:
 
 
 def _go_on(
-    run: Run, settings: Examination, plan: Plan, points: Sequence[Point], means: Means, overseer: Overseer
+    run: Run, settings: Examination, plan: HistoryPlan, points: Sequence[Point], means: Means, overseer: Overseer
 ) -> Run:
     """Run what is not done yet; the run is closed whatever happens."""
     status, began, before = "interrupted", time.monotonic(), float(run.manifest.get("seconds", 0.0))
@@ -179,7 +182,7 @@ def _go_on(
     return run
 
 
-def _keep_texts(run: Run, settings: Examination, plan: Plan, points: Sequence[Point]) -> None:
+def _keep_texts(run: Run, settings: Examination, plan: HistoryPlan, points: Sequence[Point]) -> None:
     """Tokenise again what every job reads, where the study was killed before it was kept."""
     for seed in _seeds(settings, plan):
         if not run.has_file(f"text-{seed}.safetensors"):
@@ -273,11 +276,11 @@ def _start(jobs: Sequence[Job], seed: int) -> Job:
     return next(job for job in jobs if job.seed == seed and job.wave == "initial")
 
 
-def _seeds(settings: Examination, plan: Plan) -> range:
+def _seeds(settings: Examination, plan: HistoryPlan) -> range:
     return range(settings.seed, settings.seed + plan.seeds)
 
 
-def _reading(card: Card, settings: Examination, plan: Plan, seed: int) -> Reading:
+def _reading(card: Card, settings: Examination, plan: HistoryPlan, seed: int) -> Reading:
     """The text under one seed: what gradients are taken of, and beyond it what the dimension is measured on."""
     extra = -(-plan.probe * 5 // 4 // settings.length) if plan.probe else 0
     own = settings.model_copy(update={"seed": seed})
@@ -312,7 +315,7 @@ def _integrity(course: Course) -> dict[str, Any]:
     }
 
 
-def _hashes(course: Course, settings: Examination, plan: Plan, readings: Sequence[Reading]) -> dict[str, str]:
+def _hashes(course: Course, settings: Examination, plan: HistoryPlan, readings: Sequence[Reading]) -> dict[str, str]:
     weights = {one.label: one.weights.digest for one in course.history.checkpoints if one.weights is not None}
     seeds = _seeds(settings, plan)
     return {f"text-{seed}": one.data.fingerprint for seed, one in zip(seeds, readings, strict=True)} | weights

@@ -10,9 +10,10 @@ from anisoscope.errors import AnisoscopeError, broken
 from anisoscope.models.cards import Card
 from anisoscope.models.revisions import counts_tokens, place
 from anisoscope.study.checkpoint_jobs import card_of
-from anisoscope.study.examination import Examination, require_fitting
+from anisoscope.study.examination import require_fitting
 from anisoscope.study.histories import History, Origin, checked, origins_of
 from anisoscope.study.keeping import Keeping
+from anisoscope.study.model_settings import Examination, HistoryPlan
 from anisoscope.study.pool import Outcome, Overseer, Task
 
 
@@ -22,19 +23,6 @@ class Point:
 
     origin: Origin
     step: int
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """How a history is studied; ``steps`` is the length of training if it went on after the last checkpoint."""
-
-    revisions: str | None = None
-    seeds: int = 1
-    shards: int = 1
-    probe: int = 5120
-    steps: int | None = None
-    keep: int | None = None
-    untrusted: bool = False  # draw through checkpoints that the integrity check would leave out
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,7 +36,7 @@ class Course:
     card: Card
 
 
-def charted(sources: Sequence[str], settings: Examination, plan: Plan, overseer: Overseer) -> Course:
+def charted(sources: Sequence[str], settings: Examination, plan: HistoryPlan, overseer: Overseer) -> Course:
     """Hash every checkpoint, leave out what cannot be trusted, and find the step of the others."""
     origins, expected = origins_of(sources, plan.revisions)
     keeping = Keeping(origins, plan.keep, settings.allow_pickle)
@@ -63,11 +51,11 @@ def charted(sources: Sequence[str], settings: Examination, plan: Plan, overseer:
     overseer.ended(Outcome(Task("integrity", checked), seconds=time.monotonic() - began))
     by_label = {origin.label: origin for origin in origins}
     findings = {f.label: f.text for f in history.findings if f.excluded}
-    trusted = history.checkpoints if plan.untrusted else history.trusted
+    trusted = history.checkpoints if plan.include_untrusted else history.trusted
     there = [one for one in trusted if one.weights is not None]
     tokens = sum(counts_tokens(one.label) for one in there) * 2 > len(there)
     points, left_out = _placed([by_label[one.label] for one in there], tokens)
-    if not plan.untrusted:
+    if not plan.include_untrusted:
         left_out = findings | left_out
     if len(points) < 2:
         why = "; ".join(left_out.values()) or "the labels tell no step"

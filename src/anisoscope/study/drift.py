@@ -7,9 +7,11 @@ from collections.abc import Sequence
 import torch
 
 from anisoscope.geometry.subspace import Subspace, principal_angles
-from anisoscope.observe.rows import Row, row
+from anisoscope.observe.judging import Place, basis_name, basis_place
+from anisoscope.observe.rows import Row, angle_row, place_columns
 from anisoscope.store.run import Run
 from anisoscope.study.checkpoint_jobs import Job, subspaces
+from anisoscope.vocabulary import TIMINGS
 
 
 def write_drift(run: Run, jobs: Sequence[Job]) -> None:
@@ -26,41 +28,27 @@ def write_drift(run: Run, jobs: Sequence[Job]) -> None:
         for since, before in (("first", first), ("previous", previous)):
             rows += _drift(job, now, before, since)
         about = {"model": job.name, "role": run.manifest["role"], "seed": job.seed}
-        sites = run.manifest["sites"]
-        rows = [r | about | {"site": sites.get(r["view"], {}).get(str(r["layer"]))} for r in rows]
+        rows = [r | about for r in rows]
         if rows:
             run.write(f"{job.writer}-drift", rows)
         first, previous = first or now, now
-    for job in [] if run.manifest["failed"] else done[:-1]:
-        for timing in ("rolling", "anchored"):
+    if run.manifest["failed"] or (done and done[0].examination.keep_bases):
+        return
+    for job in done[:-1]:
+        for timing in TIMINGS:
             run.remove_file(f"{subspaces(job, timing)}.safetensors")
 
 
 def _drift(job: Job, now: dict[str, torch.Tensor], before: dict[str, torch.Tensor], since: str) -> list[Row]:
     """Mean principal angle in degrees, both folds together."""
-    pairs: dict[str, list[torch.Tensor]] = {}
+    pairs: dict[Place, list[torch.Tensor]] = {}
     for name, basis in now.items():
         if name in before:
             angles = principal_angles(Subspace(basis), Subspace(before[name]))
-            pairs.setdefault(name.rpartition(".")[0], []).append(angles)
-    rows = []
-    for name, angles in pairs.items():
-        view, layer, cloud, proxy = name.split(".")
-        whole = torch.cat(angles)
-        rows.append(
-            row(
-                step=job.step,
-                layer=int(layer),
-                view=view,
-                points="activations",
-                cloud=cloud,
-                proxy=proxy,
-                rank=now[f"{name}.0"].shape[1],
-                timing="rolling",
-                measure="angle",
-                variant=f"since {since}",
-                value=float(whole.mean().rad2deg()),
-                n=whole.numel(),
-            )
+            pairs.setdefault(basis_place(name)[0], []).append(angles)
+    return [
+        angle_row(
+            {"step": job.step} | place_columns(place), now[basis_name(place, 0)].shape[1], torch.cat(angles), since
         )
-    return rows
+        for place, angles in pairs.items()
+    ]

@@ -1,4 +1,4 @@
-"""What a study of finished weights is asked for, and the text that every one of its models reads.
+"""The text that every model of a study reads, and models ready to read it.
 
 A model, its configuration and its text are checked here, before any long work starts.
 """
@@ -6,13 +6,10 @@ A model, its configuration and its text are checked here, before any long work s
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor
 
 from anisoscope.capture.sites import Sites
@@ -27,81 +24,13 @@ from anisoscope.models.loading import load, untrained
 from anisoscope.models.located import converted_tokeniser
 from anisoscope.models.twins import Role
 from anisoscope.observe.embedding import vocabulary_of
-from anisoscope.observe.judging import Request
 from anisoscope.observe.probing import FEWEST, Probe
 from anisoscope.store.run import Run
 from anisoscope.study.folds import fold_seed
 from anisoscope.study.lessons import Lessons, collated
+from anisoscope.study.model_settings import Examination
 
-NULLS = ("haar", "normal", "pairing", "axes", "init", "targets", "targets-uniform")
-TARGETS = ("targets", "targets-uniform")
 ROLES: dict[str, Role] = {"causal": "decoder", "masked": "encoder"}
-DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16}
-RESERVOIR = 8192
-
-
-class Examination(BaseModel):
-    """Every number of a study of finished weights."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    text: str = "kjv"
-    tokeniser: str | None = None
-    objective: Literal["causal", "masked"] | None = None
-    length: int = Field(128, ge=8)
-    sequences: int = Field(64, ge=8)
-    chunk: int = Field(8, ge=1)
-    mask_rate: float = Field(0.15, gt=0, lt=1)
-    rank: int = Field(32, ge=1)
-    ranks: tuple[int, ...] = ()
-    proxies: tuple[Literal["pca", "svd", "semi_nmf", "haar", "mean"], ...] = Field(("pca", "svd"), min_length=1)
-    views: tuple[Literal["representation", "weight", "embedding"], ...] | None = None
-    targets: bool = True
-    frequency: bool = True
-    resamples: int = Field(999, ge=0)
-    vectors: int = Field(4608, ge=FEWEST)
-    batches: int = Field(4, ge=1)
-    gradients: bool = True
-    precision: Literal["float32", "bf16"] = "float32"
-    device: str = "auto"
-    device_map: Literal["auto"] | None = None
-    threads: int = Field(2, ge=1)  # the same on every machine, so that jobs give the same bits wherever they run
-    seed: int = Field(0, ge=0)
-    trust_remote_code: bool = False
-    allow_pickle: bool = False
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """What a model computes in."""
-        return DTYPES[self.precision]
-
-    @property
-    def place(self) -> str:
-        """The device, decided."""
-        if self.device != "auto":
-            return self.device
-        return "cuda" if torch.cuda.is_available() else "cpu"
-
-    @property
-    def judging_place(self) -> str:
-        """Where statistics are judged: all of them on one device, whatever devices the layers lie on."""
-        return self.place if self.device_map is None else "cpu"
-
-    def request(self) -> Request:
-        """What a judgement is asked for."""
-        nulls = tuple(null for null in NULLS if self.targets or null not in TARGETS)
-        return Request(self.proxies, self.rank, ("all",), nulls, self.resamples, self.seed, self.ranks)
-
-
-def examination_of(given: Mapping[str, Any]) -> Examination:
-    """Settings from flags (``None``: not given)."""
-    try:
-        return Examination(**{name: value for name, value in given.items() if value is not None})
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"][:1]).replace("_", "-")
-        said = first["msg"].removeprefix("Value error, ")
-        raise broken(f"--{where}: {said}", repr(first.get("input"))[:80], "see --help") from error
 
 
 @dataclass(frozen=True, slots=True, eq=False)

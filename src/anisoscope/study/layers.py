@@ -18,24 +18,14 @@ from scipy import stats
 from torch import Tensor, nn
 
 from anisoscope.capture.calls import Batch
-from anisoscope.capture.sites import Sites
+from anisoscope.capture.sites import SiteKey, Sites
 from anisoscope.capture.taps import Listener, Taps
 from anisoscope.data.tokens import Sequences
 from anisoscope.errors import AnisoscopeError
-from anisoscope.observe.rows import Row, row
+from anisoscope.observe.rows import Row, at_columns, row
 from anisoscope.study.measure import Measured, MeasureRow, measure_cloud
+from anisoscope.vocabulary import MEASURES, SUBSETS
 
-CLOUDS = ("all", "no-first", "no-special")
-USUAL = {  # what a measure means where nothing else is said; other variants carry their name
-    "top_share": "power=2, centred",
-    "average_cosine": "all pairs",
-    "isoscore": "plain",
-    "isoscore_star": "zeta=0.2, trace",
-    "participation_ratio": "plain",
-    "effective_rank": "power=1",
-    "partition_ratio": "both signs",
-    "two_nn": "fit",
-}
 Told = Callable[[float, str], None]
 
 
@@ -79,16 +69,16 @@ class _Picked(Listener):
     """Keeps the chosen rows of every layer."""
 
     chosen: Tensor = field(default_factory=lambda: torch.zeros(0))  # (B, T), of the call under way
-    layers: dict[int, list[Tensor]] = field(default_factory=dict)
+    sites: dict[SiteKey, list[Tensor]] = field(default_factory=dict)
 
-    def activation(self, layer: int, x_BTD: Tensor, batch: Batch) -> None:
+    def activation(self, at: SiteKey, x_BTD: Tensor, batch: Batch) -> None:
         """Keep some rows."""
-        self.layers.setdefault(layer, []).append(x_BTD[self.chosen.to(x_BTD.device)].cpu())
+        self.sites.setdefault(at, []).append(x_BTD[self.chosen.to(x_BTD.device)].cpu())
 
 
 def vectors_of(
     model: nn.Module, sites: Sites, part: Sequences, drawn: Draw, *, chunk: int, told: Told = lambda share, what: None
-) -> dict[int, dict[str, Tensor]]:
+) -> dict[SiteKey, dict[str, Tensor]]:
     """The drawn vectors of every layer ``(N, D)``, by selection of tokens."""
     device = next(model.parameters()).device
     wanted = drawn.any
@@ -104,13 +94,13 @@ def vectors_of(
             model(input_ids=ids.to(device), attention_mask=mask.long().to(device))
             taps.require_no_error()
             told(min(1.0, (start + chunk) / len(part.ids)), "forward")
-    if not picked.layers:
+    if not picked.sites:
         raise AnisoscopeError("no layer was seen: is the model the one whose sites were found?")
     inside = {cloud: torch.from_numpy(chosen[wanted]) for cloud, chosen in drawn.chosen.items()}
     found = {}
-    for layer in sorted(picked.layers):
-        whole = torch.cat(picked.layers.pop(layer))
-        found[layer] = {cloud: whole[chosen] for cloud, chosen in inside.items()}
+    for at in sorted(picked.sites):
+        whole = torch.cat(picked.sites.pop(at))
+        found[at] = {cloud: whole[chosen] for cloud, chosen in inside.items()}
     return found
 
 
@@ -118,8 +108,8 @@ def vectors_of(
 class Key:
     """What a number of the profile is."""
 
-    layer: int
-    cloud: str
+    at: SiteKey
+    subset: str
     measure: str
     variant: str | None
 
@@ -131,26 +121,30 @@ class Profile:
     found: dict[Key, list[MeasureRow]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
-    def add(self, clouds: dict[int, dict[str, Tensor]], *, seed: int, told: Told = lambda share, what: None) -> None:
+    def add(
+        self, clouds: dict[SiteKey, dict[str, Tensor]], *, seed: int, told: Told = lambda share, what: None
+    ) -> None:
         """Measure one batch."""
-        cases = [(layer, cloud, x) for layer, by_cloud in clouds.items() for cloud, x in by_cloud.items()]
-        for number, (layer, cloud, x_ND) in enumerate(cases):
+        cases = [(at, subset, x) for at, by_subset in clouds.items() for subset, x in by_subset.items()]
+        for number, (at, subset, x_ND) in enumerate(cases):
             if not bool(torch.isfinite(x_ND.sum(0, dtype=torch.float64)).all()):
-                raise AnisoscopeError(f"layer {layer} has activations that are not finite: the checkpoint is damaged")
-            self._take(layer, cloud, measure_cloud([x_ND], seed=seed))
-            told((number + 1) / len(cases), f"layer {layer}, {cloud}")
+                raise AnisoscopeError(
+                    f"layer {at.layer} has activations that are not finite: the checkpoint is damaged"
+                )
+            self._take(at, subset, measure_cloud([x_ND], seed=seed))
+            told((number + 1) / len(cases), f"layer {at.layer}, {SUBSETS[subset]}")
 
-    def _take(self, layer: int, cloud: str, measured: Measured) -> None:
+    def _take(self, at: SiteKey, subset: str, measured: Measured) -> None:
         for one in measured.table:
-            variant = None if USUAL.get(one.measure) == one.variant else one.variant
-            self.found.setdefault(Key(layer, cloud, one.measure, variant), []).append(one)
+            variant = MEASURES[one.measure].row_variant(one.variant)
+            self.found.setdefault(Key(at, subset, one.measure, variant), []).append(one)
 
-    def values(self, measure: str, cloud: str) -> tuple[np.ndarray, list[int]]:
+    def values(self, measure: str, subset: str) -> tuple[np.ndarray, list[int]]:
         """One usual measure as ``(batches, L)``, and the layers, without those that rest on far fewer vectors."""
         found = {
-            key.layer: batches
-            for key, batches in sorted(self.found.items(), key=lambda item: item[0].layer)
-            if key.measure == measure and key.cloud == cloud and key.variant is None
+            key.at.layer: batches
+            for key, batches in sorted(self.found.items(), key=lambda item: item[0].at)
+            if key.measure == measure and key.subset == subset and key.variant is None
         }
         fewest = {layer: min(one.n for one in batches) for layer, batches in found.items()}
         kept = [layer for layer in found if 2 * fewest[layer] >= max(fewest.values())]
@@ -168,18 +162,23 @@ def _summary(key: Key, batches: list[MeasureRow]) -> Row:
     if len(values) > 1 and math.isfinite(mean):
         notes.insert(0, f"deviation {values.std(ddof=1):.3g} over {len(values)} batches")
     floors = [one.floor for one in batches if one.floor is not None]
-    if floors:
-        notes.append(f"noise floor {np.mean(floors):.3g}")
+    radii = [one.radius for one in batches if one.radius is not None]
+    spread = float(values.std(ddof=1)) if len(values) > 1 else None
     return row(
-        layer=key.layer,
+        **at_columns(key.at),
         view="representation",
-        points="activations",
-        cloud=key.cloud,
+        tensor="activations",
+        subset=key.subset,
+        width=batches[0].width,
         measure=key.measure,
         variant=key.variant,
         value=mean,
+        floor=float(np.mean(floors)) if floors else None,
         low=low,
         high=high,
+        se=None if spread is None or not math.isfinite(spread) else spread / math.sqrt(len(values)),
+        units=float(len(values)),
+        radius=float(np.mean(radii)) if radii else None,
         n=min(one.n for one in batches),
         note="; ".join(notes[:4]) or None,
     )

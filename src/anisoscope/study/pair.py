@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import math
-import os
-import platform
 import signal
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol, runtime_checkable
@@ -20,12 +16,13 @@ from typing import Any, Protocol, runtime_checkable
 from anisoscope.data.tokens import Tokenised, prepare
 from anisoscope.errors import AnisoscopeError, broken
 from anisoscope.models.twins import ROLES
+from anisoscope.observe.gathering import RESERVOIR_ROWS
+from anisoscope.observe.provenance import provenance
 from anisoscope.observe.rows import row
 from anisoscope.store.run import Run, create_run, open_run
 from anisoscope.study.settings import PairSettings
 from anisoscope.study.training import Job, Stop, Watcher, train
-
-PACKAGES = ("anisoscope", "torch", "transformers", "accelerate", "tokenizers", "numpy", "pyarrow")
+from anisoscope.vocabulary import added
 
 
 @runtime_checkable
@@ -51,8 +48,8 @@ def pair(settings: PairSettings, display: Display, *, out: str | Path | None = N
         "steps": settings.steps,
         "seeds": list(settings.every_seed),
         "corpus": data.about,
-        "versions": versions(),
-        "machine": machine(),
+        "vocabulary": added(),
+        **provenance(reservoir_rows=RESERVOIR_ROWS),
         "hashes": {"corpus": data.fingerprint},
         "done": [],
         "seconds": 0.0,
@@ -67,6 +64,7 @@ def resume(path: str | Path, display: Display) -> Run:
     try:
         if run.manifest.get("kind") != "pair":
             raise AnisoscopeError(f"{path} is a run of kind {run.manifest.get('kind')!r}, and only a pair can go on")
+        run.require_current()
         settings = PairSettings(**run.manifest["config"])
         if run.finished:
             display.said(f"{path} is finished; there is nothing left to do")
@@ -151,32 +149,7 @@ def _prepared(settings: PairSettings, display: Display) -> Tokenised:
 def _entropy_row(settings: PairSettings, data: Tokenised) -> dict[str, Any]:
     """What a model that knows nothing but how frequent each token is would lose."""
     value = data.about.get("unigram_entropy", math.nan)
-    return row(step=0, cloud=None, measure="unigram_entropy", value=value, note=settings.corpus)
-
-
-def versions() -> dict[str, str]:
-    """What the run was made with."""
-    found = {"python": platform.python_version()}
-    for package in PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
-
-
-def machine() -> dict[str, Any]:
-    """Where the run was made."""
-    import torch
-
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor() or platform.machine()
-    return {
-        "device": device,
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "system": platform.platform(),
-        "command": " ".join(sys.argv),
-    }
+    return row(step=0, subset=None, measure="unigram_entropy", value=value, note=settings.corpus)
 
 
 def _weights_hash(folder: Path) -> str:

@@ -9,7 +9,6 @@ from typing import Literal
 import numpy as np
 from scipy import stats
 
-FEWEST_PLACES = 4
 WIDEST = 0.2  # an interval that reaches further than this from its middle says nothing about an exponent
 
 Said = Literal["holds", "does not hold", "undetermined"]

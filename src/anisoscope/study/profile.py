@@ -13,13 +13,14 @@ from anisoscope.data.passages import frame_of
 from anisoscope.models.cards import Card, describe
 from anisoscope.models.located import Located, locate
 from anisoscope.observe.choosing import choose
-from anisoscope.observe.judge import Brief, Judge
-from anisoscope.observe.looking import look
-from anisoscope.observe.rows import NOTE_IS_A_TOKEN, Row
+from anisoscope.observe.finalize import finalize
+from anisoscope.observe.gathering import RESERVOIR_ROWS
+from anisoscope.observe.judge import Brief, Judge, Judgement
+from anisoscope.observe.offline import observe_model
+from anisoscope.observe.provenance import provenance
+from anisoscope.observe.rows import Row, with_token_texts
 from anisoscope.store.run import Run, create_run
 from anisoscope.study.examination import (
-    RESERVOIR,
-    Examination,
     Reading,
     loaded,
     read_text,
@@ -28,29 +29,30 @@ from anisoscope.study.examination import (
     twin,
 )
 from anisoscope.study.layers import Profile, draw, sequences_needed, vectors_of
-from anisoscope.study.pair import machine, versions
+from anisoscope.study.model_settings import ProfileSettings
 from anisoscope.study.pool import Outcome, Overseer, Task
 from anisoscope.study.shapes import shape_rows
 from anisoscope.study.sizing import Size, rate_of, size_of
+from anisoscope.vocabulary import added
 
 TWIN, TRAINED = 0, 1
 """The steps under which a profile keeps the untrained twin and the model: before training and after it."""
 
 
-def planned(model: str, settings: Examination) -> tuple[Card, Size]:
+def planned(model: str, settings: ProfileSettings) -> tuple[Card, Size]:
     """What would be done, from the configuration alone; the tokeniser and the text are checked too."""
     card = described(locate(model, allow_pickle=settings.allow_pickle), settings)
-    return card, size_of(card, settings, profiled=True, sequences=_sequences(card, settings), rate=rate_of(settings))
+    return card, size_of(card, settings, rate=rate_of(settings), sequences=_sequences(card, settings))
 
 
-def described(located: Located, settings: Examination) -> Card:
+def described(located: Located, settings: ProfileSettings) -> Card:
     """The model's card, once it is known that the settings fit it."""
     card = describe(located, objective=settings.objective, trust_remote_code=settings.trust_remote_code)
     require_fitting(card, settings)
     return card
 
 
-def profile(model: str, settings: Examination, overseer: Overseer, *, out: str | Path | None = None) -> Run:
+def profile(model: str, settings: ProfileSettings, overseer: Overseer, *, out: str | Path | None = None) -> Run:
     """Profile a model into a new run, by default ``runs/<date-time>-profile``."""
     located = locate(model, allow_pickle=settings.allow_pickle)
     card = described(located, settings)
@@ -64,8 +66,8 @@ def profile(model: str, settings: Examination, overseer: Overseer, *, out: str |
         steps=TRAINED,
         model=about(card),
         corpus=reading.data.about,
-        versions=versions(),
-        machine=machine(),
+        vocabulary=added(),
+        **provenance(reservoir_rows=RESERVOIR_ROWS, fold_seed=reading.seed),
         hashes={"text": reading.data.fingerprint},
         notes=list(card.notes),
     )
@@ -96,7 +98,7 @@ def about(card: Card) -> dict[str, Any]:
     }
 
 
-def _sequences(card: Card, settings: Examination) -> int:
+def _sequences(card: Card, settings: ProfileSettings) -> int:
     """Sequences of one batch of vectors."""
     return sequences_needed(settings.vectors, settings.length, frame_of(tokeniser_of(card, settings)).size)
 
@@ -105,13 +107,12 @@ class _Profiling:
     """The stages of a profile, each of which ends with its rows in the run."""
 
     def __init__(
-        self, run: Run, card: Card, settings: Examination, reading: Reading, each: int, overseer: Overseer
+        self, run: Run, card: Card, settings: ProfileSettings, reading: Reading, each: int, overseer: Overseer
     ) -> None:
         self._run, self._card, self._settings, self._reading = run, card, settings, reading
         self._each, self._overseer = each, overseer
-        self._judge = Judge(Brief(settings.request(), None))
+        self._judge = Judge(Brief(settings.request(), None, keep=True))
         self._about = {"model": card.located.name, "role": reading.role, "seed": settings.seed}
-        self._sites: dict[tuple[str, int], str] = {}
 
     def all(self) -> None:
         """First the untrained twin, which is the null, then the model."""
@@ -129,26 +130,26 @@ class _Profiling:
 
     def _examined(self, model: torch.nn.Module, who: str, step: int, *, batches: int) -> None:
         choice = choose(model, None, self._settings.views)
-        self._sites = {("representation", site.layer): site.name for site in choice.sites.blocks}
-        self._sites |= {("weight", site.layer): site.name for site in choice.sites.weights}
         with _Stage(self._overseer, f"{who}: layers") as stage:
             self._write(f"{who}-layers", self._layers(model, choice, stage, batches), step)
         if self._settings.gradients:
             with _Stage(self._overseer, f"{who}: gradients") as stage:
-                seen = look(
+                seen = observe_model(
                     model,
                     choice,
                     self._reading.chunks(self._settings),
                     step=step,
-                    rows=RESERVOIR,
+                    rows=RESERVOIR_ROWS,
                     seed=self._reading.seed,
                     targets=self._settings.targets,
                     frequency=self._reading.frequency(choice.sites) if self._settings.frequency else None,
                     progress=lambda share: stage.told(0.7 * share, "forward and backward"),
                 )
                 stage.told(0.7, "judging")
-                options = {"rows": RESERVOIR, "seed": self._reading.seed, "device": self._settings.judging_place}
-                rows = self._judge.judged(seen.observed(step, **options)).rows
+                options = {"rows": RESERVOIR_ROWS, "seed": self._reading.seed, "device": self._settings.judging_place}
+                found = self._judge.judged(finalize(seen, **options))
+                rows = found.rows
+                self._write_arrays(who, found)
                 self._write(f"{who}-gradients", [row for row in rows if _belongs(row)], step)
 
     def _layers(self, model: torch.nn.Module, choice: Any, stage: _Stage, batches: int) -> list[Row]:
@@ -168,19 +169,21 @@ class _Profiling:
         return found.rows() + shape_rows(found)
 
     def _write(self, writer: str, rows: list[Row], step: int) -> None:
-        texts = self._reading.data.tokeniser
-        for row in rows:
-            row |= {"step": step, "tokens": None, "site": self._sites.get((row["view"] or "", row["layer"] or 0))}
-            if row["measure"] in NOTE_IS_A_TOKEN:
-                row["note"] = texts.text(int(row["note"]))
-        self._run.write(writer, [row | self._about for row in rows])
+        rows = with_token_texts(rows, self._reading.data.tokeniser.text)
+        self._run.write(writer, [row | {"step": step, "tokens": None} | self._about for row in rows])
+
+    def _write_arrays(self, who: str, found: Judgement) -> None:
+        self._run.write_tensors(f"spectra-{who}", found.spectra)
+        if self._settings.keep_bases:
+            for timing, bases in found.bases.items():
+                self._run.write_tensors(f"subspaces-{who}-{timing}", bases)
 
 
 def _belongs(row: Row) -> bool:
     """Of a judgement all but what the layers say better, and angles to the twin: the two never shared a training."""
     if row["measure"].startswith(("frequency_", "bin_")):
         return True
-    return row["measure"] != "angle" and (row["points"] != "activations" or row["proxy"] is not None)
+    return row["measure"] != "angle" and (row["tensor"] != "activations" or row["proxy"] is not None)
 
 
 class _Stage:

@@ -18,6 +18,7 @@ from rich.text import Text
 
 from anisoscope.observe.rows import Row
 from anisoscope.study.training import Job
+from anisoscope.vocabulary import HEADLINES, PROXIES, is_main, matches
 
 _TICKS = "▁▂▃▄▅▆▇█"
 _PLAIN_EVERY = 10.0  # seconds between plain lines
@@ -50,7 +51,11 @@ class Progress:
 
     def observed(self, rows: list[Row]) -> None:
         """An observation is judged."""
-        found = {r["layer"]: r["value"] for r in rows if _is_headline(r, self.job.settings.rank)}
+        settings = self.job.settings
+        proxy = settings.proxies[0]
+        rank = PROXIES[proxy].rank or settings.rank
+        main = [r for r in rows if matches(r, HEADLINES["enrichment_haar"].where) and is_main(r, proxy, rank)]
+        found = {r["layer"]: r["value"] for r in main if r["value"] is not None and math.isfinite(r["value"])}
         if found:
             self.layers, self.seen_at = found, rows[0]["step"]
             self.history.append(statistics.median(found.values()))
@@ -180,17 +185,6 @@ def sparkline(values: list[float]) -> str:
         return ""
     low, span = min(logs), (max(logs) - min(logs)) or 1.0
     return "".join(_TICKS[min(len(_TICKS) - 1, round((x - low) / span * (len(_TICKS) - 1)))] for x in logs)
-
-
-def _is_headline(r: Row, rank: int) -> bool:
-    wanted = {"view": "representation", "measure": "enrichment", "null": "haar", "timing": "rolling", "cloud": "all"}
-    return (
-        all(r[name] == value for name, value in wanted.items())
-        and r["rank"] == rank
-        and r["proxy"] == "pca"
-        and r["value"] is not None
-        and math.isfinite(r["value"])
-    )
 
 
 def _clock(seconds: float) -> str:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from anisoscope.capture.schedule import log_spaced
-from anisoscope.errors import AnisoscopeError, broken
+from anisoscope.errors import broken
+from anisoscope.study.options import Known, Numbers, WithPlugins, Words, known_words, made_of, read_toml
+from anisoscope.vocabulary import PROXIES
 
 PRESETS: dict[str, dict[str, Any]] = {
     "tiny": {},
@@ -40,44 +41,64 @@ PRESETS: dict[str, dict[str, Any]] = {
 _LATE = (0.72, 0.82)
 
 
-class PairSettings(BaseModel):
-    """Every number of the job; the defaults are the preset ``tiny``."""
+class PairOptions(WithPlugins):
+    """What a pair of trainings is asked for; the defaults are the preset ``tiny``."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    models: Literal["twin", "neox-bert", "neox-modernbert"] = Field(
+        default="twin", description="One architecture for both (twin), or GPT-NeoX beside BERT or ModernBERT."
+    )
+    corpus: str = Field(
+        default="kjv", description="kjv, zipf:s, enwik8:PATH, hf:NAME[:CONFIG], or text files, folders and globs."
+    )
+    tokeniser: str | None = Field(
+        default=None,
+        description="A tokenizer.json, a folder or hub name with one; else BPE trained on the corpus.",
+    )
+    layers: int = Field(default=4, ge=1, description="Blocks of each model.")
+    width: int = Field(default=128, ge=8, description="Width of the residual stream.")
+    heads: int = Field(default=4, ge=1, description="Attention heads.")
+    vocabulary: int = Field(default=4096, ge=300, description="Size of the tokeniser that is trained.")
+    length: int = Field(default=128, ge=8, description="Tokens of a sequence at most.")
+    batch: int = Field(default=16, ge=4, description="Sequences a step.")
+    steps: int = Field(default=400, ge=1, description="Optimiser steps of each training.")
+    learning_rate: float = Field(
+        default=2e-3, gt=0, description="The largest one, after warming up; then it falls to 0."
+    )
+    warmup: float = Field(default=0.05, ge=0, lt=1, description="Share of the steps to warm up in.")
+    weight_decay: float = Field(default=0.01, ge=0, description="Decoupled weight decay of AdamW.")
+    clip: float = Field(default=1.0, gt=0, description="Largest norm of the gradient.")
+    dropout: float = Field(default=0.0, ge=0, lt=1, description="Share of activations dropped.")
+    mask_rate: float = Field(default=0.15, gt=0, lt=1, description="Share of tokens that the encoder is asked for.")
+    held_out: float = Field(default=0.05, gt=0, lt=1, description="Share of documents that are held out.")
+    precision: Literal["float32", "bf16"] = Field(default="float32", description="What the models compute in.")
+    device: Literal["auto", "cpu"] = Field(default="auto", description="Where they are trained.")
+    seeds: int = Field(default=1, ge=1, description="Trainings of each model; error bars are then over seeds.")
+    first_seed: int = Field(default=0, ge=0, description="The seeds count from here.")
+    rank: int = Field(default=32, ge=1, description="Rank of the tangent proxies.")
+    ranks: Numbers = Field(default=(4, 8, 16, 64), description="Other ranks to show, separated by commas.")
+    proxies: Annotated[Words, Known(known_words("proxies", PROXIES))] = Field(
+        default=("pca", "svd", "semi_nmf"),
+        min_length=1,
+        description="Methods, separated by commas; the first is the main one.",
+    )
+    schedule: Literal["log"] | int = Field(
+        default="log", description="log (and twice more near the end), or every n-th step."
+    )
+    observations: int = Field(default=12, ge=2, description="Observations that log makes at most.")
+    targets: bool = Field(default=True, description="Add label-permutation nulls (one extra pass each).")
+    frequency: bool = Field(default=True, description="Frequency and curvature analysis.")
+    resamples: int = Field(default=999, ge=0, description="Draws of each null.")
+    probe: int = Field(default=5120, ge=0, description="Held-out tokens for the intrinsic dimension; 0 for none.")
+    evaluations: int = Field(default=8, ge=1, description="How often the held-out loss is measured.")
+    checkpoints: int = Field(default=4, ge=0, description="Checkpoints made on the way, to go on from; 0 for none.")
+    history: bool = Field(
+        default=False, description="Keep the weights at every observation, for `anisoscope checkpoints`."
+    )
+    keep_bases: bool = Field(default=False, description="Keep the proxies of every observation, not of the last alone.")
 
-    models: Literal["twin", "neox-bert", "neox-modernbert"] = "twin"
-    corpus: str = "kjv"
-    tokeniser: str | None = None
-    layers: int = Field(4, ge=1)
-    width: int = Field(128, ge=8)
-    heads: int = Field(4, ge=1)
-    vocabulary: int = Field(4096, ge=300)
-    length: int = Field(128, ge=8)
-    batch: int = Field(16, ge=4)
-    steps: int = Field(400, ge=1)
-    learning_rate: float = Field(2e-3, gt=0)
-    warmup: float = Field(0.05, ge=0, lt=1)
-    weight_decay: float = Field(0.01, ge=0)
-    clip: float = Field(1.0, gt=0)
-    dropout: float = Field(0.0, ge=0, lt=1)
-    mask_rate: float = Field(0.15, gt=0, lt=1)
-    held_out: float = Field(0.05, gt=0, lt=1)
-    precision: Literal["float32", "bf16"] = "float32"
-    device: Literal["auto", "cpu"] = "auto"
-    seeds: int = Field(1, ge=1)
-    first_seed: int = Field(0, ge=0)
-    rank: int = Field(32, ge=1)
-    ranks: tuple[int, ...] = (4, 8, 16, 64)
-    proxies: tuple[Literal["pca", "svd", "semi_nmf", "haar", "mean"], ...] = ("pca", "svd", "semi_nmf")
-    schedule: Literal["log"] | int = "log"
-    observations: int = Field(12, ge=2)
-    targets: bool = True
-    frequency: bool = True
-    resamples: int = Field(999, ge=0)
-    probe: int = Field(5120, ge=0)
-    evaluations: int = Field(8, ge=1)
-    checkpoints: int = Field(4, ge=0)
-    history: bool = False
+
+class PairSettings(PairOptions):
+    """The same, once its parts fit one another."""
 
     @model_validator(mode="after")
     def _fits(self) -> PairSettings:
@@ -116,23 +137,6 @@ def settings_of(preset: str, file: str | Path | None, flags: Mapping[str, Any]) 
     """
     if preset not in PRESETS:
         raise broken(f"preset must be one of {' '.join(PRESETS)}", repr(preset), "use tiny")
-    given = dict(PRESETS[preset])
-    if file is not None:
-        given |= _read(Path(file))
-    given |= {name: value for name, value in flags.items() if value is not None}
-    try:
-        return PairSettings(**given)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        said = first["msg"].removeprefix("Value error, ")
-        raise broken(f"{where or 'settings'}: {said}", repr(first.get("input"))[:80], "see pair --help") from error
-
-
-def _read(file: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise AnisoscopeError(f"cannot read {file}: {error.strerror or error}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise broken("a configuration must be valid TOML", f"{file}: {error}", "mend the file") from error
+    file_layer = read_toml(file) if file is not None else {}
+    given = {name: value for name, value in flags.items() if value is not None}
+    return made_of(PairSettings, PRESETS[preset], file_layer, given)

@@ -21,9 +21,9 @@ import numpy as np
 
 from anisoscope.observe.rows import Row, row
 from anisoscope.study.layers import Profile, mean_interval
+from anisoscope.vocabulary import shown_in
 
 Word = Literal["bell", "valley", "rising", "falling", "flat", "undetermined"]
-SHAPED = ("two_nn", "top_share", "average_cosine", "isoscore_star", "effective_rank")
 SMALLEST = 0.05
 _FEWEST_LAYERS = 3
 
@@ -97,14 +97,14 @@ def _named(word: Word, turn: _Turn, names: list[int]) -> Shape:
 def shape_rows(profile: Profile, **stamp: object) -> list[Row]:
     """Two rows a measure and selection of tokens: the layer of the peak (or trough) and its prominence."""
     found = []
-    clouds = list(dict.fromkeys(key.cloud for key in profile.found))
-    for measure in SHAPED:
-        for cloud in clouds:
-            values, layers = profile.values(measure, cloud)
+    subsets = list(dict.fromkeys(key.subset for key in profile.found))
+    for measure in (word.name for word in shown_in("shape")):
+        for subset in subsets:
+            values, layers = profile.values(measure, subset)
             shape = shape_of(values, layers) if values.size else None
             if shape is None:
                 continue
-            common = {"view": "representation", "points": "activations", "cloud": cloud, "variant": measure}
+            common = {"view": "representation", "tensor": "activations", "subset": subset, "variant": measure}
             common |= {"n": len(values), "note": shape.word}
             low, high = shape.layers
             found.append(row(**common, measure="peak_layer", value=float(shape.peak), low=float(low), high=float(high)))

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 import torch
 
 from anisoscope.models.cards import Card
-from anisoscope.observe.gathering import SKETCH
-from anisoscope.study.examination import RESERVOIR, TARGETS, Examination
-from anisoscope.study.layers import CLOUDS
+from anisoscope.observe.gathering import RESERVOIR_ROWS, SKETCH
+from anisoscope.study.model_settings import Examination, ProfileSettings
+from anisoscope.vocabulary import LABEL_NULLS, SUBSETS
 
 _PER_BLOCK = 34
 _LOGITS = 4  # logits, their softmax, the gradient, and a copy in float32
@@ -50,17 +50,17 @@ class Size:
         return self.weights + self.beyond
 
 
-def size_of(card: Card, settings: Examination, *, profiled: bool, sequences: int, rate: float) -> Size:
-    """Estimate one model, ``profiled`` with vectors of every layer, at ``rate`` floating-point operations a second."""
+def size_of(card: Card, settings: Examination, *, rate: float, sequences: int = 0) -> Size:
+    """Estimate one model at ``rate`` floating-point operations a second; ``sequences`` are a profile's a batch."""
     number = torch.finfo(settings.dtype).bits // 8
     width, layers = card.width, card.layers
     at_once = settings.chunk * settings.length
     passing = at_once * (layers * _PER_BLOCK * width + _LOGITS * card.vocabulary) * number
-    passes = 1 + (len(TARGETS) if settings.targets else 0)
-    tokens = passes * settings.sequences * settings.length * 3 if settings.gradients else 0
+    passes = 1 + (len(LABEL_NULLS) if settings.targets else 0)
+    tokens = passes * settings.sequences * settings.length * 3 if _judges_gradients(settings) else 0
     vectors = 0
-    if profiled:
-        vectors = len(CLOUDS) * 4 * settings.vectors * width * (layers + 1)
+    if isinstance(settings, ProfileSettings):
+        vectors = len(SUBSETS) * 4 * settings.vectors * width * (layers + 1)
         tokens += (settings.batches + 1) * sequences * settings.length
     seconds = _FLOOR_SECONDS + 2.0 * card.parameters * tokens / rate
     kept = statistics_bytes(card, settings)
@@ -71,9 +71,9 @@ def statistics_bytes(card: Card, settings: Examination) -> int:
     """Bytes of all that is judged: moments in float64, samples in float32, by layer and fold, under all labels."""
     width, layers, folds = card.width, card.layers, 2
     inner = getattr(card.config, "intermediate_size", None) or 4 * width
-    again = len(TARGETS) if settings.targets else 0  # passes that keep gradients only
+    again = len(LABEL_NULLS) if settings.targets else 0  # passes that keep gradients only
     moments = 8 * width * width * folds * 2  # of first positions and of the rest
-    rows = min(RESERVOIR, settings.sequences * settings.length) * folds  # each fold has room for all
+    rows = min(RESERVOIR_ROWS, settings.sequences * settings.length) * folds  # each fold has room for all
     sample, sketch = rows * (4 * width + _IDS), rows * (4 * (SKETCH + 1) + _IDS)
     clouds = (layers + 1) * (moments + sample) * (2 + again)
     linear = layers * (moments + (1 + again) * (8 * inner * width * folds + sample + sketch))
@@ -83,8 +83,12 @@ def statistics_bytes(card: Card, settings: Examination) -> int:
 
 def _judging_bytes(card: Card, settings: Examination) -> int:
     """Bytes while a site is judged: its sample in float64, a few times over."""
-    rows = 2 * min(RESERVOIR, settings.sequences * settings.length)
-    return _COPIES * 8 * rows * card.width if settings.gradients else 0
+    rows = 2 * min(RESERVOIR_ROWS, settings.sequences * settings.length)
+    return _COPIES * 8 * rows * card.width if _judges_gradients(settings) else 0
+
+
+def _judges_gradients(settings: Examination) -> bool:
+    return not isinstance(settings, ProfileSettings) or settings.gradients
 
 
 def rate_of(settings: Examination) -> float:

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from scipy import stats
 
-from anisoscope.errors import broken
 from anisoscope.store.run import Run, create_run
 from anisoscope.study.bounds import Case, random_cases
 from anisoscope.study.experiments import Scaling, chords, counter_example, gradients, mixtures, variances
 from anisoscope.study.patches import all_patches, require_inside, sphere
 from anisoscope.study.pool import Outcome, Overseer, Task, fixed_threads
-from anisoscope.study.power_law import FEWEST_PLACES, Fit, estimated, fit_limit, fit_power
+from anisoscope.study.power_law import Fit, estimated, fit_limit, fit_power
+from anisoscope.study.theory_settings import Laboratory
 
 PLACES, DECADES = 10, 1.5
 CLAIMS = 13  # whose intervals hold all at once
@@ -27,61 +26,15 @@ STAGES = ("chord and arc", "variances", "gradients", "frequency law", "counter-e
 _PAIRS = 10  # of every type
 STEPS = 20  # tilts of the counter-example
 WIDEST_RADIUS = 0.5  # of the counter-example
-NARROWEST = 0.1  # from the first exponent of the law of frequency to the last: closer ones give one and the same radius
-QUICK = {"draws": 100, "replicates": 6, "points": 800}
 
 Row = dict[str, Any]
 Told = Callable[[float], None]
 
 
-class Laboratory(BaseModel):
-    """Every number of the laboratory."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    dims: tuple[int, ...] = (1, 2, 4)
-    curvature: float = Field(1.0, ge=1e-12, le=1e12, allow_inf_nan=False)  # its powers must stay finite, and above 0
-    radius: float = Field(0.05, gt=0, allow_inf_nan=False)
-    exponents: tuple[float, ...] = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0)
-    falloff: float = Field(0.5, ge=0.01, le=2, allow_inf_nan=False)
-    draws: int = Field(1000, ge=1)
-    replicates: int = Field(12, ge=4)
-    points: int = Field(2000, ge=100)
-    seed: int = Field(0, ge=0, lt=2**32)
-
-    @field_validator("dims")
-    @classmethod
-    def _dimensions(cls, dims: tuple[int, ...]) -> tuple[int, ...]:
-        if not dims or min(dims) < 1 or max(dims) > 64:
-            raise ValueError("a manifold must have a dimension from 1 to 64")
-        return tuple(sorted(set(dims)))
-
-    @field_validator("exponents")
-    @classmethod
-    def _law(cls, exponents: tuple[float, ...]) -> tuple[float, ...]:
-        found = tuple(sorted(set(exponents)))
-        inside = all(0 <= s <= 3 for s in found)  # no NaN is
-        if len(found) < FEWEST_PLACES or not inside or found[-1] - found[0] < NARROWEST:
-            wanted = f"{FEWEST_PLACES} different exponents from 0 to 3 that span {NARROWEST:g} or more"
-            raise ValueError(f"at least {wanted} are needed for a fit")
-        return found
-
-
-def laboratory_of(given: Mapping[str, Any], *, quick: bool = False) -> Laboratory:
-    """Settings from flags (``None``: not given)."""
-    chosen: dict[str, Any] = QUICK if quick else {}
-    try:
-        return Laboratory(**chosen | {name: value for name, value in given.items() if value is not None})
-    except ValidationError as error:
-        first = error.errors()[0]
-        said = first["msg"].removeprefix("Value error, ")
-        raise broken(f"--{first['loc'][0]}: {said}", repr(first.get("input"))[:80], "see --help") from error
-
-
 def theory(settings: Laboratory, overseer: Overseer, *, out: str | Path | None = None) -> Run:
     """Run every experiment into a new run, by default ``runs/<date-time>-theory``."""
     require_inside(settings.radius, settings.curvature)
-    from anisoscope.study.pair import machine, versions  # its imports take seconds, wrong settings should not
+    from anisoscope.observe.provenance import provenance  # its imports take seconds, wrong settings should not
 
     folder = out if out is not None else Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-theory"
     run = create_run(
@@ -89,8 +42,7 @@ def theory(settings: Laboratory, overseer: Overseer, *, out: str | Path | None =
         config=settings.model_dump(mode="json"),
         kind="theory",
         seeds=[settings.seed],
-        versions=versions(),
-        machine=machine(),
+        **provenance(),
     )
     status, began = "interrupted", time.monotonic()
     try:
@@ -144,7 +96,7 @@ class _Experiments:
         rows = _rows_of([found])
         for k, exponent in enumerate(s.exponents):
             fit = shares[k]
-            about = {"model": patch.label, "variant": f"s={exponent:g}"}
+            about = {"model": patch.label, "parameter": exponent}
             rows.append(_number("attenuation", fit, **about))
             rows.append(_number("attenuation_expected", float(expected[k]), **about))
             rows.append(_number("effective_radius", float(effective[k]), **about))
@@ -158,7 +110,7 @@ class _Experiments:
         rows = []
         for t in np.geomspace(WIDEST_RADIUS / 50, WIDEST_RADIUS, PLACES).tolist():
             for tilt, tangent, normal, gamma in counter_example(range(STEPS + 1), STEPS, t):
-                about = {"model": "parabola", "rank": 1, "variant": f"t={t:.6g};tilt={tilt:g}"}
+                about = {"model": "parabola", "rank": 1, "radius": t, "parameter": tilt}
                 rows.append(_number("counter_tangent", tangent, **about))
                 rows.append(_number("counter_normal", normal, **about))
                 rows.append(_number("counter_gamma", gamma, **about))
@@ -200,7 +152,7 @@ def _rows_of(scalings: list[Scaling]) -> list[Row]:
         for label, y_RK in scaling.curves.items():
             for k, x in enumerate(scaling.places.tolist()):
                 fit = estimated(y_RK[:, k], y_RK[:, k], confidence=0.95)
-                rows.append(_number(scaling.claim, fit, model=label, variant=f"t={x:.6g}"))
+                rows.append(_number(scaling.claim, fit, model=label, radius=x))
         rows += _judged(scaling.claim, fitted(scaling), scaling.expected)
     return rows
 
@@ -218,8 +170,9 @@ def _rows_of_case(number: int, case: Case) -> list[Row]:
     about = {
         "model": case.patch,
         "rank": case.dim,
-        "cloud": case.sampling,
-        "variant": f"draw={number};t={case.radius:.6g}",
+        "subset": case.sampling,
+        "item": number,
+        "radius": case.radius,
         "n": case.tokens,
     }
     gamma = case.gamma

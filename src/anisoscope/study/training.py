@@ -16,7 +16,8 @@ from anisoscope.data.tokens import Tokenised
 from anisoscope.errors import AnisoscopeError
 from anisoscope.integrations.transformers import STATE_NAME, ScopeCallback
 from anisoscope.models.twins import Role, Shape, build
-from anisoscope.observe.rows import NOTE_IS_A_TOKEN, Row, row
+from anisoscope.observe.options import EvidenceOptions, SessionOptions
+from anisoscope.observe.rows import Row, row
 from anisoscope.store.run import Run
 from anisoscope.study.folds import fold_seed
 from anisoscope.study.lessons import Lessons, collated
@@ -107,20 +108,23 @@ def train(job: Job, data: Tokenised, run: Run, watcher: Watcher, stop: Stop) -> 
     model = build(settings.models, job.role, shape, seed=job.seed)
     batch = settings.batch
     about = {"model": job.model_name, "role": job.role, "seed": job.seed}
-    sink = _Told(run.sink(job.name, **about), data, watcher, stop)
+    sink = _Told(run.sink(job.name, **about), watcher, stop)
+    seed = _scope_seed(job, lessons)
+    run.update(fold_seeds=run.manifest.get("fold_seeds", {}) | {job.name: seed})
     observer = ScopeCallback(
         tokens=lambda step: lessons.tokens(step * batch, (step + 1) * batch),
         rank=settings.rank,
-        ranks=settings.other_ranks,
         proxies=settings.proxies,
         schedule=settings.observed,
         targets=settings.targets,
         resamples=settings.resamples,
         probe=_probe(data, settings),
         frequency=lessons.counts() if settings.frequency else False,
-        sink=sink,
-        seed=_scope_seed(job, lessons),
-        resumable=True,
+        seed=seed,
+        evidence=EvidenceOptions(ranks=settings.other_ranks),
+        session=SessionOptions(
+            sink=sink, resumable=True, keep_bases=settings.keep_bases, token_text=data.tokeniser.text
+        ),
     )
     journal = _Journal(run, job, lessons, watcher, stop)
     trainer = _TellingTrainer(
@@ -239,21 +243,18 @@ def _probe(data: Tokenised, settings: PairSettings) -> dict[str, torch.Tensor] |
 
 @dataclass(slots=True)
 class _Told:
-    """Rows on their way into the run: token ids of concepts become text, and the display hears of them.
+    """Rows on their way into the run, of which the display hears.
 
     What cannot be written ends the training: it would go on without being observed.
     """
 
     sink: Any
-    data: Tokenised
     watcher: Watcher
     stop: Stop
     failed: AnisoscopeError | None = None
 
     def write(self, rows: list[Row]) -> None:
         """Take the rows of one observation."""
-        text = self.data.tokeniser.text
-        rows = [r | {"note": text(int(r["note"]))} if r["measure"] in NOTE_IS_A_TOKEN else r for r in rows]
         try:
             self.sink.write(rows)
         except AnisoscopeError as error:
@@ -261,9 +262,9 @@ class _Told:
             raise
         self.watcher.observed(rows)
 
-    def keep(self, name: str, step: int, tensors: dict[str, Any]) -> None:
-        """Take proxies."""
-        self.sink.keep(name, step, tensors)
+    def keep(self, what: str, timing: str | None, step: int, tensors: dict[str, Any], *, every: bool) -> None:
+        """Take proxies and spectra."""
+        self.sink.keep(what, timing, step, tensors, every=every)
 
 
 class _Journal(TrainerCallback):
@@ -300,7 +301,7 @@ class _Journal(TrainerCallback):
 
     def _write(self, variant: str, step: int, value: float) -> None:
         about = {"model": self._job.model_name, "role": self._job.role, "seed": self._job.seed}
-        found = row(step=step, cloud=None, measure="loss", variant=variant, value=value)
+        found = row(step=step, subset=None, measure="loss", variant=variant, value=value)
         self._run.write(f"{self._job.name}-loss-{variant}", [found | about])
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from anisoscope.capture.sites import SiteKey
 from anisoscope.observe.frequency import trajectory_rows
 from anisoscope.observe.tables import TableReading
 from anisoscope.observe.trajectories import Trajectories, TypeMeans
@@ -22,25 +23,32 @@ def write_wandering(run: Run, jobs: Sequence[Job]) -> None:
         return  # written before, or models without a table
     counts = torch.from_numpy(Reading.kept(run, done[0].seed).data.counts())
     found, sites = Trajectories(), run.manifest.get("sites", {})
+    embedding_site = sites.get("embedding", {}).get("0", "")
     for job in done:
         found.add(*_readings(run, job))
         about = {"model": job.name, "role": run.manifest["role"], "seed": job.seed}
-        rows = trajectory_rows(found, counts, job.examination.request(), step=job.step)
+        request = job.examination.request()
+        rows = trajectory_rows(found, counts, request, step=job.step, embedding_site=embedding_site)
         if rows:
-            placed = [r | about | {"site": sites.get(r["view"], {}).get(str(r["layer"]))} for r in rows]
-            run.write(f"{job.writer}-wandering", placed)
+            run.write(f"{job.writer}-wandering", [r | about for r in rows])
     for job in [] if run.manifest["failed"] else done:
         run.remove_file(f"{places(job)}.safetensors")
 
 
-def _readings(run: Run, job: Job) -> tuple[dict[str, TableReading], dict[int, TypeMeans]]:
+def _readings(run: Run, job: Job) -> tuple[dict[str, TableReading], dict[SiteKey, TypeMeans]]:
     kept = {name: torch.from_numpy(array) for name, array in run.tensors(places(job)).items()}
-    names = sorted({name.partition(".")[0] for name in kept})
-    pairs = {name: (kept[f"{name}.ids"], kept[f"{name}.rows"]) for name in names}
+    names = sorted({name.rpartition("/")[0] for name in kept})
     nowhere = torch.zeros(0)  # centres play no part in where a type goes
-    tables = {name: TableReading(*pair, nowhere, nowhere) for name, pair in pairs.items() if not name.isdecimal()}
-    layers = sorted(int(name) for name in names if name.isdecimal())
-    return tables, {layer: _still(*pairs[str(layer)]) for layer in layers}
+    tables: dict[str, TableReading] = {}
+    contexts: dict[SiteKey, TypeMeans] = {}
+    for name in names:
+        ids, rows = kept[f"{name}/ids"], kept[f"{name}/rows"]
+        kind, *where = name.split("/")
+        if kind == "table":
+            tables[where[0]] = TableReading(ids, rows, nowhere, nowhere)
+        else:
+            contexts[SiteKey(int(where[0]), where[1])] = _still(ids, rows)
+    return tables, dict(sorted(contexts.items()))
 
 
 def _still(ids: Tensor, means: Tensor) -> TypeMeans:

@@ -1,8 +1,6 @@
 // Ladders of nulls: each claim climbs from the left as far as its verdict says.
 "use strict";
 
-const GLYPHS = { "not passed": "", undetermined: "?" };
-
 function drawLadder(figure, state, box) {
   const width = Math.max(Math.floor(box.clientWidth), 260);
   const tracks = figure.tracks.filter((t) => state.chosen.view === undefined || t.tags.view === state.chosen.view);
@@ -29,11 +27,12 @@ function drawLadder(figure, state, box) {
       const [x, y] = at[k];
       const kind = n.status.replace(" ", "-") + (k > reached ? " beyond" : "");
       const size = narrow ? 7 : 8;
-      const mark = n.status === "depleted"
+      const outcome = VOCABULARY.outcomes[n.status] || {};
+      const mark = outcome.mark === "triangle"
         ? node("path", { d: `M${x - size} ${y - size + 1}H${x + size}L${x} ${y + size}Z`, class: `mark node ${kind}` })
         : node("circle", { cx: x, cy: y, r: size, class: `mark node ${kind}` });
       svg.append(mark);
-      if (GLYPHS[n.status]) svg.append(node("text", { x, y: y + 4, "text-anchor": "middle" }, GLYPHS[n.status]));
+      if (outcome.glyph) svg.append(node("text", { x, y: y + 4, "text-anchor": "middle" }, outcome.glyph));
       const parts = narrow && n.null.includes("-") ? n.null.split("-").map((w, j) => (j ? w : w + "-")) : [n.null];
       parts.forEach((word, j) => {
         svg.append(node("text", { x, y: y - 15 - (parts.length - 1 - j) * 12, "text-anchor": "middle" }, word));

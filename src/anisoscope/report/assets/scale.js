@@ -11,7 +11,7 @@ const HUES = {
   light: ["#0b62a4", "#c8501a", "#00855f", "#9a4f96", "#8a6d00", "#4d5560", "#00809c", "#a3263f"],
   dark: ["#6db6f2", "#f39a5a", "#4fcf9f", "#d79bd3", "#e0c04d", "#b4bcc6", "#57c8e0", "#f08396"],
 };
-const NULLS = ["haar", "targets", "pairing", "axes", "init", "normal", "targets-uniform"];
+const VOCABULARY = JSON.parse(document.getElementById("vocabulary").textContent);
 
 function node(name, attributes, text) {
   const made = document.createElementNS(SVG, name);
@@ -53,7 +53,7 @@ function colourOf(key, value, values) {
     const layers = values.filter((v) => v !== "median");
     return ramp(layers.length < 2 ? 0.3 : layers.indexOf(value) / (layers.length - 1));
   }
-  const i = key === "null" ? NULLS.indexOf(value) : values.indexOf(value);
+  const i = key === "null" ? VOCABULARY.nulls.indexOf(value) : values.indexOf(value);
   return hues[(i < 0 ? 0 : i) % hues.length];
 }
 

@@ -8,15 +8,16 @@ import torch
 from anisoscope import Scope
 from anisoscope.errors import AnisoscopeError
 from anisoscope.observe.choosing import choose
+from anisoscope.observe.finalize import finalize
 from anisoscope.observe.judge import Brief, Judge
 from anisoscope.observe.judging import Request
-from anisoscope.observe.looking import look, shares_of
+from anisoscope.observe.offline import observe_model, shares_of
 from anisoscope.observe.probing import Probe
 from capture.families import VOCABULARY, batch, build
 
 NULLS = ("haar", "normal", "pairing", "axes", "init", "targets", "targets-uniform")
 REQUEST = Request(("pca",), 4, ("all",), NULLS, 19, 0)
-KEYS = ("step", "layer", "view", "points", "cloud", "proxy", "rank", "timing", "measure", "variant", "null")
+KEYS = ("step", "layer", "view", "tensor", "subset", "proxy", "rank", "timing", "measure", "variant", "null")
 
 
 def live(model, given, **options):
@@ -30,17 +31,17 @@ def live(model, given, **options):
 
 
 def outside(model, chunks, **options):
-    seen = look(model, choose(model, None, None), chunks, step=0, targets=True, **options)
+    seen = observe_model(model, choose(model, None, None), chunks, step=0, targets=True, **options)
     return judged(seen)
 
 
 def judged(seen, request=REQUEST):
-    return Judge(Brief(request, 3)).judged(seen.observed(0)).rows
+    return Judge(Brief(request, 3)).judged(finalize(seen, rows=8192, seed=0)).rows
 
 
 def by_key(rows):
     found = {
-        tuple(row[key] for key in KEYS): row for row in rows if row["points"] != "update" and row["measure"] != "note"
+        tuple(row[key] for key in KEYS): row for row in rows if row["tensor"] != "update" and row["measure"] != "note"
     }
     assert len(found) > 50
     return found
@@ -86,12 +87,12 @@ def test_parts_of_a_text_add_up():
     torch.manual_seed(1)
     model, chunks = build("gpt_neox").eval(), cut(batch(seed=3, sequences=12), 3)
     choice, shares = choose(model, None, None), shares_of(chunks)
-    whole = look(model, choice, chunks, step=0, targets=True)
+    whole = observe_model(model, choice, chunks, step=0, targets=True)
     first, second = (
-        look(model, choice, chunks[part], step=0, targets=True, shares=shares[part])
+        observe_model(model, choice, chunks[part], step=0, targets=True, shares=shares[part])
         for part in (slice(0, 2), slice(2, 4))
     )
-    expected, found = by_key(judged(whole)), by_key(judged(first.plus(second)))
+    expected, found = by_key(judged(whole)), by_key(judged(first.merge(second)))
     for key, row in expected.items():
         if not str(key[-1]).startswith("targets"):
             same(row, found[key], 1e-6)
@@ -105,7 +106,9 @@ def test_the_model_is_as_before():
     probe = Probe(torch.randint(3, VOCABULARY, (200, 24), generator=torch.Generator().manual_seed(0)), seed=0)
     shares = []
     given = cut(batch(seed=3, sequences=12), 4)
-    look(model.eval(), choose(model, None, None), given, step=0, targets=True, probe=probe, progress=shares.append)
+    observe_model(
+        model.eval(), choose(model, None, None), given, step=0, targets=True, probe=probe, progress=shares.append
+    )
     assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
     assert all(p.grad is None and p.requires_grad for p in model.parameters())
     assert torch.equal(state, torch.get_rng_state())
@@ -117,4 +120,4 @@ def test_the_model_is_as_before():
 def test_a_model_without_a_loss_is_told():
     model = build("gpt2")
     with pytest.raises(AnisoscopeError, match="no loss"):
-        look(model, choose(model, None, None), [{"input_ids": batch(seed=0)["input_ids"]}], step=0)
+        observe_model(model, choose(model, None, None), [{"input_ids": batch(seed=0)["input_ids"]}], step=0)

@@ -1,0 +1,23 @@
+"""``axes``: the signs of the proxy's coordinates flipped. Keeps shared coordinate axes, breaks the rest."""
+
+from __future__ import annotations
+
+import torch
+
+from anisoscope.evidence.inference import jackknife_error, log_odds
+from anisoscope.evidence.nulls.comparison import Against, Judged, logit
+from anisoscope.evidence.spectral import axes_draws, axes_mean
+from anisoscope.evidence.units import left_out
+
+
+def against_axes(judged: Judged) -> Against:
+    """Mean share ``Σ M_ii P_ii / tr M``; p from random signs."""
+    bases = [(f.second[None], f.subspace.basis[None]) for f in judged.folds]
+    inside = float(torch.stack([axes_mean(*pair) for pair in bases]).sum())
+    draws = [axes_draws(*pair, judged.resamples, judged.seed) for pair in bases]
+    error = None
+    if judged.units is not None and judged.lost_odds is not None:
+        lost = left_out(judged.units)
+        error = jackknife_error(judged.lost_odds - log_odds(lost.axes, lost.inside + lost.outside - lost.axes))
+    total = judged.base.inside + judged.base.outside
+    return Against(inside / total, logit(inside, total - inside), judged.p_of(draws), error, judged.count)

@@ -1,0 +1,63 @@
+"""The two sides of a comparison: a proxy that was judged, and what a null says of it. Letters: D width, R draws."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from anisoscope.evidence.fold import Fold
+from anisoscope.evidence.inference import log_odds, two_sided_p
+from anisoscope.evidence.result import Evidence
+from anisoscope.evidence.units import Units
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Judged:
+    """A proxy with its folds pooled: all that a null may ask for."""
+
+    folds: Sequence[Fold]
+    units: Sequence[Units] | None
+    base: Evidence
+    observed: float  # log odds of the energy share
+    lost_odds: Tensor | None  # the same with one unit left out, for each
+    initial: Evidence | None
+    resamples: int
+    seed: int
+
+    @property
+    def count(self) -> int:
+        """Units behind the interval."""
+        return self.base.units or 0
+
+    @property
+    def chance(self) -> float:
+        """K/D, the mean share of a random subspace."""
+        return self.base.rank / self.base.width
+
+    def p_of(self, draws: Sequence[Any]) -> float:
+        """Two-sided p of the observed odds among draws of ``inside`` and ``outside``, one set a fold."""
+        inside, outside = (torch.stack([getattr(d, name)[0] for d in draws]).sum(0) for name in ("inside", "outside"))
+        return two_sided_p(self.observed, log_odds(inside.clamp_min(0), outside.clamp_min(0)))
+
+
+@dataclass(frozen=True, slots=True)
+class Against:
+    """Mean share of a null and its log odds; p; the standard error of the log odds ratio and its units."""
+
+    mean: float
+    odds: float
+    p: float | None
+    error: float | None = None
+    units: int = 0
+
+
+def logit(inside: float, outside: float) -> float:
+    """``log(inside/outside)``; infinite where one side is empty, NaN where both are."""
+    if inside <= 0 or outside <= 0:
+        return math.nan if inside <= 0 and outside <= 0 else (math.inf if outside <= 0 else -math.inf)
+    return math.log(inside / outside)

@@ -1,0 +1,30 @@
+"""``targets`` and ``targets-uniform``: the gradients of the same tokens under other labels."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+from anisoscope.evidence.inference import jackknife_error, log_odds, swap_p
+from anisoscope.evidence.nulls.comparison import Against, Judged, logit
+from anisoscope.evidence.units import left_out
+
+
+def _against(null: str, judged: Judged) -> Against:
+    """The share under those labels; p by swapping the two sides sequence by sequence."""
+    found = [f.targets[null] for f in judged.folds]
+    inside, outside = sum(share.inside for share, _ in found), sum(share.outside for share, _ in found)
+    if inside + outside == 0:
+        return Against(math.nan, math.nan, None)
+    mean, odds = inside / (inside + outside), logit(inside, outside)
+    others = [u for _, u in found if u is not None]
+    if judged.units is None or judged.lost_odds is None or len(others) < len(found):
+        return Against(mean, odds, None)
+    lost = left_out(others)
+    error = jackknife_error(judged.lost_odds - log_odds(lost.inside, lost.outside))
+    p = swap_p(judged.units, others, judged.resamples, judged.seed)
+    return Against(mean, odds, p, error, judged.count)
+
+
+against_targets = partial(_against, "targets")
+against_targets_uniform = partial(_against, "targets-uniform")

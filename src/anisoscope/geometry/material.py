@@ -1,0 +1,83 @@
+"""What is known of one cloud, for measures to ask: each part is made once, when it is first wanted.
+
+Letters: N rows, D width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from anisoscope.geometry.neighbours import Neighbours, neighbours
+from anisoscope.stats.directions import Directions, UnitSum
+from anisoscope.stats.moments import Moments
+
+
+class Spectrum:
+    """Moments of a cloud with the squared singular values that follow from them; each spectrum is computed once."""
+
+    def __init__(self, moments: Moments) -> None:
+        self.moments = moments
+
+    @cached_property
+    def centred(self) -> Tensor:
+        """Squared singular values about the mean, ascending; rounding below zero is zero."""
+        return torch.linalg.eigvalsh(self.moments.scatter).clamp_min(0)
+
+    @cached_property
+    def uncentred(self) -> Tensor:
+        """The same about the origin."""
+        return torch.linalg.eigvalsh(self.moments.second).clamp_min(0)
+
+
+class Material:
+    """The parts of a cloud by name; a part that cannot be had is None.
+
+    ``moments`` of all rows, their ``spectrum``, the ``directions`` of rows, a ``sample`` of rows ``(N, D)``, and the
+    ``neighbours`` of that sample (``k`` of them). ``seed`` serves measures that draw.
+    """
+
+    def __init__(
+        self,
+        *,
+        moments: Moments | None = None,
+        directions: Callable[[], Directions | UnitSum] | None = None,
+        sample: Callable[[], Tensor] | None = None,
+        k: int = 0,
+        seed: int = 0,
+    ) -> None:
+        self.moments, self.seed = moments, seed
+        self._directions, self._sample, self._k = directions, sample, k
+
+    @cached_property
+    def spectrum(self) -> Spectrum | None:
+        """Singular values from the moments."""
+        return None if self.moments is None else Spectrum(self.moments)
+
+    @cached_property
+    def directions(self) -> Directions | UnitSum | None:
+        """Unit vectors of the rows, summed."""
+        return None if self._directions is None else self._directions()
+
+    @cached_property
+    def sample(self) -> Tensor | None:
+        """Some of the rows, or all."""
+        return None if self._sample is None else self._sample()
+
+    @cached_property
+    def neighbours(self) -> Neighbours | None:
+        """Nearest neighbours among the rows of the sample."""
+        return None if self.sample is None or not self._k else neighbours(self.sample, self._k)
+
+    def part(self, name: str) -> Any:
+        """A part by its name."""
+        return self if name == "material" else getattr(self, name)
+
+
+def joined(parts: Sequence[Tensor]) -> Callable[[], Tensor]:
+    """Rows put together when they are asked for."""
+    return lambda: torch.cat(list(parts))

@@ -1,0 +1,182 @@
+"""Measures by name: what each needs of a cloud, and how it is computed. One of your own is one registration.
+
+A registered measure appears in ``anisoscope measure``, in the rows of ``Scope``, ``pair``, ``profile`` and
+``checkpoints``, and in the report. Its words are kept in ``anisoscope.vocabulary``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from anisoscope import vocabulary
+from anisoscope.errors import broken
+from anisoscope.geometry.dimension import gride, levina_bickel, two_nn
+from anisoscope.geometry.isotropy import (
+    average_cosine,
+    effective_rank,
+    isoscore,
+    isoscore_star,
+    local_isotropy,
+    participation_ratio,
+    partition_ratio,
+    top_share,
+)
+from anisoscope.geometry.material import Material
+from anisoscope.geometry.neighbours import Neighbours
+from anisoscope.geometry.results import Estimate
+from anisoscope.stats.moments import Moments
+
+Needs = Literal["moments", "spectrum", "directions", "sample", "neighbours", "material"]
+NEEDS: dict[str, str] = {
+    "moments": "Moments of all rows",
+    "spectrum": "Spectrum: moments with their singular values",
+    "directions": "Directions or UnitSum: unit vectors of the rows, summed",
+    "sample": "a sample of rows, a tensor (N, D)",
+    "neighbours": "Neighbours of the sample (in training, of the held-out probe)",
+    "material": "the Material itself, to ask for several of these",
+}
+Found = Estimate | Mapping[str, Estimate] | None
+MOST_NEIGHBOURS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureMethod:
+    """How a measure is computed: one function a variant, the usual one first.
+
+    A function takes the part of a cloud that it ``needs`` and returns an ``Estimate`` with its floor, several by name
+    of variant, or None where they cannot be had. ``training`` says whether the usual variant is measured at the
+    observations of a training; ``k`` is how many neighbours it looks at.
+    """
+
+    name: str
+    needs: Needs
+    variants: Mapping[str, Callable[[Any], Found]]
+    training: bool = True
+    k: int = 2
+
+    def estimates(self, material: Material, *, usual: bool = False) -> Iterator[tuple[str, Estimate]]:
+        """All variants of a cloud with their names, or the usual one alone; nothing where a part is missing."""
+        part = material.part(self.needs)
+        if part is None:
+            return
+        for number, (variant, compute) in enumerate(self.variants.items()):
+            if number and usual:
+                return
+            found = compute(part)
+            if isinstance(found, Estimate):
+                yield variant, found
+            elif found is not None:
+                yield from found.items()
+
+
+def _corrected(measure: Callable[..., Estimate]) -> Callable[[Moments], Estimate | None]:
+    return lambda m: measure(m, corrected=True) if m.higher and float(m.count) >= 4 else None
+
+
+def _local(material: Material) -> Mapping[str, Estimate] | None:
+    if material.sample is None:
+        return None
+    clusters = min(16, material.sample.shape[0])
+    return {f"clusters={clusters}": local_isotropy(material.sample, clusters=clusters, seed=material.seed)}
+
+
+def _levina_bickel(found: Neighbours) -> Mapping[str, Estimate] | None:
+    if found.n <= 2 or found.problem is not None:
+        return None
+    k = min(20, found.n - 1)
+    return {f"k={k}": levina_bickel(found, k=k)}
+
+
+def _gride(found: Neighbours) -> Mapping[str, Estimate]:
+    curve = gride(found)
+    return {f"n={point.order}": point for point in curve.points} or {"n=1": curve}
+
+
+_METHODS: dict[str, MeasureMethod] = {
+    method.name: method
+    for method in (
+        MeasureMethod(
+            "top_share",
+            "spectrum",
+            {
+                "power=2, centred": top_share,
+                "power=2, uncentred": lambda s: top_share(s, centre=False),
+                "power=1, centred": lambda s: top_share(s, power=1),
+                "power=1, uncentred": lambda s: top_share(s, power=1, centre=False),
+            },
+        ),
+        MeasureMethod("average_cosine", "directions", {"all pairs": average_cosine}),
+        MeasureMethod("isoscore", "moments", {"plain": isoscore, "corrected": _corrected(isoscore)}, training=False),
+        MeasureMethod("isoscore_star", "moments", {"zeta=0.2, trace": isoscore_star}),
+        MeasureMethod(
+            "participation_ratio",
+            "moments",
+            {"plain": participation_ratio, "corrected": _corrected(participation_ratio)},
+        ),
+        MeasureMethod(
+            "effective_rank", "spectrum", {"power=1": effective_rank, "power=2": lambda s: effective_rank(s, power=2)}
+        ),
+        MeasureMethod("partition_ratio", "sample", {"both signs": partition_ratio}, training=False),
+        MeasureMethod("local_isotropy", "material", {"": _local}, training=False),
+        MeasureMethod("two_nn", "neighbours", {"fit": two_nn, "mle": lambda found: two_nn(found, variant="mle")}),
+        MeasureMethod("levina_bickel", "neighbours", {"": _levina_bickel}, training=False, k=20),
+        MeasureMethod("gride", "neighbours", {"": _gride}, training=False, k=MOST_NEIGHBOURS),
+    )
+}
+
+
+def methods(*, training: bool = False) -> list[MeasureMethod]:
+    """All registered measures, or those that are taken at the observations of a training."""
+    return [method for method in _METHODS.values() if method.training or not training]
+
+
+def register_measure(
+    name: str,
+    *,
+    needs: Needs = "sample",
+    label: str | None = None,
+    about: str = "",
+    unit: str = "",
+    no_effect: float | None = None,
+    training: bool = True,
+    k: int = 10,
+) -> Callable[[Callable[[Any], Found]], Callable[[Any], Found]]:
+    """Register a measure: a function from the part of a cloud that it ``needs`` to an ``Estimate`` with its floor.
+
+    ``label``, ``about`` and ``unit`` are what a reader sees; ``no_effect`` is the value that a chart marks, where one
+    number says "nothing to be seen". With ``training`` it is measured at every observation too (``neighbours`` are
+    then those of the probe, ``k`` of them).
+
+    >>> @register_measure("widest", needs="moments", about="largest standard deviation of a coordinate")
+    ... def widest(moments):
+    ...     return Estimate(value=float(moments.covariance.diagonal().max().sqrt()), n=int(moments.count))
+    >>> unregister_measure("widest")
+    """
+    if needs not in NEEDS:
+        raise broken(f"needs must be one of {' '.join(NEEDS)}", repr(needs), "use 'sample'")
+    if not 1 <= k <= MOST_NEIGHBOURS:
+        raise broken(f"k must lie in 1…{MOST_NEIGHBOURS}", k, "use 10")
+
+    def register(compute: Callable[[Any], Found]) -> Callable[[Any], Found]:
+        shown = ("dimension",) if needs == "neighbours" else ("isotropy",)
+        label_ = label or name.replace("_", " ")
+        vocabulary.add(vocabulary.Measure(name, label_, about, unit, no_effect, shown=shown))
+        _METHODS[name] = MeasureMethod(name, needs, {"": compute}, training, k)
+        return compute
+
+    return register
+
+
+def outside_modules() -> set[str]:
+    """Modules that hold the measures from outside."""
+    own = {name: method for name, method in _METHODS.items() if vocabulary.is_outside("measures", name)}
+    return {compute.__module__ for method in own.values() for compute in method.variants.values()}
+
+
+def unregister_measure(name: str) -> None:
+    """Take a measure that was registered from outside away again."""
+    vocabulary.remove("measures", name)
+    if name not in vocabulary.MEASURES:
+        _METHODS.pop(name, None)

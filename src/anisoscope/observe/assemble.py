@@ -1,0 +1,97 @@
+"""From what passed the taps to an observation: the passes under other labels, the probe, tables of embeddings.
+
+Live and offline observations are made here, so they are the same value made by the same code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from anisoscope.capture.sites import Sites
+from anisoscope.capture.taps import Taps
+from anisoscope.observe.embedding import read_tables, table_of, vocabulary_of
+from anisoscope.observe.gathering import RESERVOIR_ROWS, Gathering
+from anisoscope.observe.probing import Probe
+from anisoscope.observe.statistics import Between, Observation, Statistics, together
+from anisoscope.observe.targets import LossFn, pass_again
+from anisoscope.stats.reduce import Company
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Assembly:
+    """What an observation is asked for beyond the statistics of its passes."""
+
+    views: tuple[str, ...]
+    label_nulls: tuple[str, ...] = ()
+    loss_fn: LossFn | None = None
+    probe: Probe | None = None
+    rows: int = RESERVOIR_ROWS
+    seed: int = 0
+    company: Company | None = None  # other ranks of the training, if there are any
+
+    def make(
+        self,
+        model: nn.Module,
+        sites: Sites,
+        taps: Taps,
+        statistics: Statistics,
+        *,
+        step: int,
+        between: Between | None = None,
+        frequency: Tensor | None = None,
+        shares: Sequence[float] | None = None,
+        refused: str | None = None,
+        passed: Callable[[int], None] = lambda passes: None,
+    ) -> Observation:
+        """The observation of a step, not yet finalized; ``refused`` says why labels cannot be changed here.
+
+        ``shares`` is what each forward call counts for in the loss of all; ``passed`` is told of passes that are done.
+        """
+        others: dict[str, Statistics] = {}
+        missing: dict[str, str] = {}
+        for null in self.label_nulls:
+            found = self._under_other_labels(model, taps, null, step, shares, refused)
+            if isinstance(found, str):
+                missing[null] = found
+            else:
+                others[null] = found
+            passed(len(taps.calls))
+        probed = {} if self.probe is None else self.probe.run(model, sites)
+        if self.probe is not None:
+            passed(1)
+        embedding = sites.embedding if "embedding" in self.views else None
+        tables = {} if frequency is None else read_tables(sites, frequency, rows=self.rows, seed=self.seed)
+        return Observation(
+            step,
+            statistics,
+            others,
+            missing,
+            probed,
+            between=between or Between(),
+            frequency=frequency,
+            tables=tables,
+            embedding=None if embedding is None else table_of(embedding.module),
+            embedding_site="" if embedding is None else embedding.name,
+        )
+
+    def _under_other_labels(
+        self, model: nn.Module, taps: Taps, null: str, step: int, shares: Sequence[float] | None, refused: str | None
+    ) -> Statistics | str:
+        """Statistics of the same calls with other labels, or why there are none; all ranks agree on which."""
+        embedding = taps.sites.embedding
+        size = 0 if embedding is None else vocabulary_of(embedding.module)
+        again = Gathering(self.views, rows=self.rows, seed=self.seed, vocabulary=size, again=True)
+        why = refused
+        if why is None:
+            options = {"loss_fn": self.loss_fn, "seed": self.seed * 7919 + step, "shares": shares}
+            try:
+                pass_again(model, taps.sites, taps.calls, again, null=null, **options)
+            except Exception as error:
+                why = str(error)
+        if self.company is None:
+            return again.statistics if why is None else why
+        reasons = [said for said in self.company.told(why) if said is not None]
+        return reasons[0] if reasons else together(again.statistics, self.company)

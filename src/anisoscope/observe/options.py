@@ -1,0 +1,59 @@
+"""Options of a scope that few need, in groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from anisoscope.capture.sites import Sites
+from anisoscope.observe.gathering import RESERVOIR_ROWS
+from anisoscope.observe.series import Sink
+from anisoscope.observe.targets import LossFn
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvidenceOptions:
+    """How proxies are judged.
+
+    ``subsets`` are the tokens that proxies are fitted and judged on; ``ranks`` shows the first proxy at other ranks;
+    ``anchor`` is the last step that anchored proxies are fitted on (by default 30 % of ``steps``); ``loss_fn(output,
+    labels)`` serves the label nulls where the model itself returns no loss.
+    """
+
+    subsets: Sequence[str] = ("all",)
+    ranks: Sequence[int] = ()
+    anchor: int | None = None
+    loss_fn: LossFn | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureOptions:
+    """What is tapped, and how much of it is kept.
+
+    ``sites`` names blocks and linear maps where the structure does not tell; ``budget`` (such as ``"1%"``) takes the
+    place of the schedule and spaces observations so that they cost no more than that share; ``reservoir_rows`` bounds
+    the rows kept of a site and fold.
+    """
+
+    sites: Sites | Sequence[str] | None = None
+    budget: str | float | None = None
+    reservoir_rows: int = RESERVOIR_ROWS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionOptions:
+    """How the scope lives beside the training.
+
+    Rows go to a ``sink`` with ``write(rows)``. A training that is resumed begins at ``first_step``; with ``resumable``
+    the scope can be saved (``state``) and go on to the same rows (``restore``). ``pending`` observations may wait to be
+    judged; ``timeout`` is how long ranks wait for one another, in seconds. ``keep_bases`` keeps the proxies of every
+    observation in the run, not of the last alone. ``token_text(id)`` gives rows about tokens their text.
+    """
+
+    sink: Sink | None = None
+    first_step: int = 0
+    resumable: bool = False
+    pending: int = 8
+    timeout: float = 600.0
+    keep_bases: bool = False
+    token_text: Callable[[int], str] | None = None

@@ -1,0 +1,93 @@
+"""What a run was made with: versions, machine, commit, and every constant that decides a number."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from anisoscope.evidence.frequency import BINS
+from anisoscope.evidence.inference import FEWEST_UNITS
+from anisoscope.evidence.pairing import PERMUTATIONS
+from anisoscope.evidence.spectral import ZETA
+from anisoscope.geometry.dimension import DISCARD
+from anisoscope.observe.gathering import SKETCH
+from anisoscope.observe.judging import SEMI_NMF_ITERATIONS
+from anisoscope.observe.probing import FEWEST, ROWS
+from anisoscope.verdict import ALPHA
+from anisoscope.vocabulary import EARLY, LATE
+
+PACKAGES = ("anisoscope", "torch", "transformers", "accelerate", "tokenizers", "numpy", "scipy", "pyarrow")
+
+
+def provenance(**parameters: Any) -> dict[str, Any]:
+    """For a manifest: how the run was made; ``parameters`` are those of this run, beside the constants."""
+    return {"versions": versions(), "machine": machine(), "commit": commits(), "parameters": constants() | parameters}
+
+
+def constants() -> dict[str, Any]:
+    """Hyper-parameters that are no settings and decide numbers all the same."""
+    return {
+        "alpha": ALPHA,
+        "windows": {"early": EARLY, "late": LATE},
+        "zeta": ZETA,
+        "semi_nmf_iterations": SEMI_NMF_ITERATIONS,
+        "two_nn_discard": DISCARD,
+        "sketch_columns": SKETCH,
+        "permutations": PERMUTATIONS,
+        "fewest_units": FEWEST_UNITS,
+        "frequency_bins": BINS,
+        "probe_fewest": FEWEST,
+        "probe_rows": ROWS,
+    }
+
+
+def versions() -> dict[str, str]:
+    """What the run was made with."""
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def machine() -> dict[str, Any]:
+    """Where the run was made."""
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor() or platform.machine()
+    return {
+        "device": device,
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "system": platform.platform(),
+        "command": " ".join(sys.argv),
+    }
+
+
+def commits() -> dict[str, str]:
+    """Git commits of anisoscope's own source and of the working directory, where they are checkouts."""
+    found = {"anisoscope": commit_of(Path(__file__).parent), "working_directory": commit_of(Path.cwd())}
+    return {where: commit for where, commit in found.items() if commit is not None}
+
+
+def commit_of(folder: Path) -> str | None:
+    """The commit that a folder is of, with a plus sign if files differ from it; None if it is no checkout."""
+
+    def git(*words: str) -> str:
+        given = {"capture_output": True, "text": True, "timeout": 5, "check": True, "stdin": subprocess.DEVNULL}
+        return subprocess.run(["git", "-C", str(folder), *words], **given).stdout.strip()
+
+    try:
+        if git("ls-files", "--error-unmatch", ".") == "":  # inside someone else's checkout, but not of it
+            return None
+        commit, changed = git("rev-parse", "HEAD"), git("status", "--porcelain", "--untracked-files=no")
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return f"{commit}+" if changed else commit

@@ -1,0 +1,131 @@
+"""What a study of finished weights is asked for. Needs no torch."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from anisoscope.study.options import Known, Numbers, Settings, WithPlugins, Words, known_words
+from anisoscope.vocabulary import LABEL_NULLS, NULLS, PROXIES, VIEWS
+
+FEWEST_VECTORS = 4096  # below it a dimension is not to be compared
+
+
+class Examination(WithPlugins):
+    """Settings that `profile` and `checkpoints` share."""
+
+    text: str = Field(
+        default="kjv", description="kjv, zipf:s, enwik8:PATH, hf:NAME[:CONFIG], or text files, folders and globs."
+    )
+    tokeniser: str | None = Field(
+        default=None,
+        description="A tokenizer.json, a folder or hub name with one, where models have none.",
+    )
+    objective: Literal["causal", "masked"] | None = Field(
+        default=None, description="Where the configuration does not tell."
+    )
+    length: int = Field(default=128, ge=8, description="Tokens of a sequence.")
+    sequences: int = Field(default=64, ge=8, description="Sequences that gradients are taken of.")
+    chunk: int = Field(default=8, ge=1, description="Sequences that pass at once, which bounds the memory.")
+    mask_rate: float = Field(default=0.15, gt=0, lt=1, description="Share of tokens that a masked model is asked for.")
+    rank: int = Field(default=32, ge=1, description="Rank of the tangent proxies.")
+    ranks: Numbers = Field(default=(), description="Other ranks to show, separated by commas.")
+    proxies: Annotated[Words, Known(known_words("proxies", PROXIES))] = Field(
+        default=("pca", "svd"), min_length=1, description="Methods, separated by commas; the first is the main one."
+    )
+    views: Annotated[Words | None, Known(known_words("views", VIEWS))] = Field(
+        default=None, description="representation, weight, embedding; by default all that have sites."
+    )
+    targets: bool = Field(default=True, description="Add label-permutation nulls (one extra pass each).")
+    frequency: bool = Field(default=True, description="Frequency and curvature analysis.")
+    resamples: int = Field(default=999, ge=0, description="Draws of each null.")
+    keep_bases: bool = Field(default=False, description="Keep the proxies of every model, as safetensors.")
+    precision: Literal["float32", "bf16"] = Field(
+        default="float32", description="What models compute in; statistics are float32 and float64 either way."
+    )
+    device: str = Field(default="auto", description="auto, cpu, cuda, cuda:1 …")
+    device_map: Literal["auto"] | None = Field(
+        default=None, description="auto spreads a model over several devices, through accelerate."
+    )
+    threads: int = Field(default=2, ge=1, description="Threads of torch, the same wherever a job runs.")
+    seed: int = Field(default=0, ge=0, description="Decides which text is drawn, folds, masks and the twin's weights.")
+    trust_remote_code: bool = Field(default=False, description="Run code that comes with the model.")
+    allow_pickle: bool = Field(default=False, description="Read .bin weights, with weights_only=True.")
+
+    @property
+    def dtype(self) -> Any:
+        """What a model computes in."""
+        import torch
+
+        return {"float32": torch.float32, "bf16": torch.bfloat16}[self.precision]
+
+    @property
+    def place(self) -> str:
+        """The device, decided."""
+        import torch
+
+        if self.device != "auto":
+            return self.device
+        return "cuda" if torch.cuda.is_available() else "cpu"
+
+    @property
+    def judging_place(self) -> str:
+        """Where statistics are judged: all of them on one device, whatever devices the layers lie on."""
+        return self.place if self.device_map is None else "cpu"
+
+    @property
+    def nulls(self) -> tuple[str, ...]:
+        """The nulls that gradients are judged against."""
+        return tuple(n for n in NULLS if n != "pairing-token" and (self.targets or n not in LABEL_NULLS))
+
+    def request(self) -> Any:
+        """What a judgement is asked for."""
+        from anisoscope.observe.judging import Request
+
+        return Request(self.proxies, self.rank, ("all",), self.nulls, self.resamples, self.seed, self.ranks)
+
+
+class ProfileSettings(Examination):
+    """Settings of `profile`."""
+
+    vectors: int = Field(
+        default=4608, ge=FEWEST_VECTORS, description="Vectors of a batch, of each layer and subset of tokens."
+    )
+    batches: int = Field(default=4, ge=1, description="Batches of vectors, for the deviation.")
+    gradients: bool = Field(default=True, description="Judge gradients; without them only layers are measured.")
+
+
+class HistoryPlan(Settings):
+    """How a training history is studied."""
+
+    revisions: str | None = Field(
+        default=None,
+        description="Names by commas; `auto` for all that tell a step or tokens; `pythia` for its 154 steps.",
+    )
+    seeds: int = Field(default=1, ge=1, description="Draws of the text; error bars are then over them.")
+    shards: int = Field(default=1, ge=1, description="Parts of the text, each a job of its own; they add up exactly.")
+    probe: int = Field(
+        default=5120, ge=0, description="Other tokens of the text, for the intrinsic dimension; 0 for none."
+    )
+    steps: int | None = Field(
+        default=None, ge=1, description="Length of training, if it goes on after the last checkpoint."
+    )
+    keep: int | None = Field(
+        default=None, ge=1, description="Downloaded revisions to keep on disk at most; what was there before stays."
+    )
+    include_untrusted: bool = Field(
+        default=False, description="Draw curves through checkpoints that the integrity check would leave out."
+    )
+
+
+class JobOptions(Settings):
+    """Where jobs run."""
+
+    ray: str | None = Field(
+        default=None,
+        description="`local`, `auto` (this machine's cluster) or an address; else one by one.",
+    )
+    gpus: float = Field(default=0.0, ge=0, description="Share of a GPU for every job on Ray.")
+    memory: float | None = Field(default=None, gt=0, description="GiB of every job on Ray.")
+    retries: int = Field(default=1, ge=0, description="Tries after the first before a job counts as failed.")

@@ -1,0 +1,125 @@
+"""What all settings share: one declaration a setting gives its flag, its default, its help, its TOML key and its check.
+
+A command takes a settings class as one flattened parameter (``Annotated[PairOptions, Parameter(name="*")]``). Needs no
+torch: help and wrong use are answered before anything heavy is imported.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from anisoscope.errors import AnisoscopeError, BrokenRuleError, broken
+from anisoscope.plugins import load_plugins
+
+
+def split_commas(given: Any) -> Any:
+    """Parts of texts with commas.
+
+    >>> split_commas("4, 8"), split_commas(("4,8", 16))
+    (('4', '8'), ('4', '8', 16))
+    """
+    if isinstance(given, str):
+        given = (given,)
+    if not isinstance(given, list | tuple):
+        return given
+    parts = (part.split(",") if isinstance(part, str) else [part] for part in given)
+    flat = (piece.strip() if isinstance(piece, str) else piece for part in parts for piece in part)
+    return tuple(piece for piece in flat if piece != "")
+
+
+def known_words(what: str, words: Mapping[str, Any]) -> Callable[[Iterable[str] | None], Any]:
+    """A check that every word is in a table of the vocabulary at that time: plugins may have added to it."""
+
+    def check(given: Iterable[str] | None) -> Any:
+        for word in given or ():
+            if word not in words:
+                raise ValueError(f"{what} must be among {' '.join(words)}")
+        return given
+
+    return check
+
+
+Words = Annotated[tuple[str, ...], BeforeValidator(split_commas)]
+Numbers = Annotated[tuple[int, ...], BeforeValidator(split_commas)]
+Reals = Annotated[tuple[float, ...], BeforeValidator(split_commas)]
+Known = AfterValidator
+
+
+class Settings(BaseModel):
+    """Frozen, and a typo is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class WithPlugins(Settings):
+    """Settings of a command that measures."""
+
+    plugins: Words = Field(default=(), description="Python files or modules that register measures, nulls or proxies.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _load(cls, data: Any) -> Any:
+        if isinstance(data, Mapping) and data.get("plugins"):
+            load_plugins(split_commas(data["plugins"]))
+        return data
+
+
+Made = TypeVar("Made", bound=BaseModel)
+
+
+def made_of(kind: type[Made], *layers: Mapping[str, Any]) -> Made:
+    """Settings from layers, later ones before earlier ones; a rule that is broken is told in one line."""
+    given: dict[str, Any] = {}
+    for layer in layers:
+        given |= layer
+    try:
+        return kind(**given)
+    except ValidationError as error:
+        raise told(error) from error
+
+
+_RULES = {
+    "int_parsing": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "float_parsing": "must be a number",
+    "finite_number": "must be finite",
+    "greater_than_equal": "must be at least {ge}",
+    "greater_than": "must be above {gt}",
+    "less_than_equal": "must be at most {le}",
+    "less_than": "must be below {lt}",
+    "literal_error": "must be {expected}",
+    "extra_forbidden": "is not a setting",
+    "too_short": "must name at least {min_length}",
+}
+
+
+def told(error: ValidationError) -> BrokenRuleError:
+    """The first rule that settings break, under the name of its flag."""
+    first = error.errors()[0]
+    said = first["msg"].removeprefix("Value error, ")
+    if not first["loc"]:  # a rule between settings names their values itself
+        return BrokenRuleError(f"{said}; see --help")
+    flag = f"--{str(first['loc'][0]).replace('_', '-')}"
+    rule = _RULES.get(first["type"])
+    stated = f"{flag}: {said}" if rule is None else f"{flag} {rule.format(**first.get('ctx', {}))}"
+    return broken(stated, repr(first.get("input"))[:80], "see --help")
+
+
+def given_in(settings: BaseModel) -> dict[str, Any]:
+    """The settings that were given, without the defaults."""
+    return settings.model_dump(exclude_unset=True)
+
+
+def read_toml(file: str | Path) -> dict[str, Any]:
+    """The table of a TOML file."""
+    try:
+        return tomllib.loads(Path(file).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise AnisoscopeError(f"cannot read {file}: {error.strerror or error}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise broken("a configuration must be valid TOML", f"{file}: {error}", "mend the file") from error

@@ -1,0 +1,620 @@
+"""Every word that a row can hold, declared once. Needs no torch.
+
+Scope, evaluator, command line, report and docs read the words here. What is added from outside (a measure, a null, a
+proxy; see ``docs/extending.md``) is added to these tables too, and a run writes such words into its manifest, so that a
+report knows them without the code that made them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Literal
+
+from anisoscope.errors import broken
+
+EARLY, LATE = 0.3, 0.7
+"""Shares of training: early is up to the first, late from the second."""
+MAIN_TENSOR, MAIN_SUBSET, MAIN_TIMING = "gradients", "all", "rolling"
+"""What a verdict is about unless something else is asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A pair of clouds that are compared: what a proxy is fitted on, and which gradients it is judged on."""
+
+    name: str
+    about: str
+    fitted_on: str
+    judged_on: tuple[str, ...]
+    units: str = "sequences"
+
+
+@dataclass(frozen=True, slots=True)
+class Null:
+    """A null: what it breaks, in one sentence, and what it means if it is not passed."""
+
+    name: str
+    breaks: str
+    otherwise: str
+    views: tuple[str, ...]
+    ladder: bool = True  # whether passing it counts for the verdict
+    needs: str | None = None  # what must be given beside the gradients
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a comparison with a null came to, and how a drawing marks it."""
+
+    name: str
+    about: str
+    mark: Literal["circle", "triangle"]
+    glyph: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Proxy:
+    """A method that fits a subspace to activations: from their moments, or from a sample of rows."""
+
+    name: str
+    about: str
+    needs: Literal["moments", "sample"] = "moments"
+    views: tuple[str, ...] = ("representation", "weight", "embedding")
+    rank: int | None = None  # the only one it has
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A number that a row can hold.
+
+    ``variants`` names what a reader can choose; the first is the usual one, which rows leave null. ``no_effect`` is
+    the value where nothing is to be seen, if that is one number. ``shown`` says where a report shows it.
+    """
+
+    name: str
+    label: str
+    about: str = ""
+    unit: str = ""
+    no_effect: float | None = None
+    no_effect_label: str = "no effect"
+    variants: tuple[tuple[str, str], ...] = ()
+    shown: tuple[str, ...] = ()
+
+    def row_variant(self, variant: str | None) -> str | None:
+        """A variant as rows hold it: the usual one is null."""
+        return None if not variant or (self.variants and variant == self.variants[0][0]) else variant
+
+    def variant_label(self, variant: str | None) -> str:
+        """The measure with its variant, for a reader."""
+        if variant is None:
+            return self.label
+        return dict(self.variants).get(variant) or f"{self.label}, {variant}"
+
+    def in_rows(self) -> list[str | None]:
+        """The variants that rows can hold, the usual one first."""
+        return [self.row_variant(name) for name, _ in self.variants] or [None]
+
+
+def _by_name(words: Iterable[Any]) -> dict[str, Any]:
+    return {word.name: word for word in words}
+
+
+VIEWS: dict[str, View] = _by_name(
+    [
+        View(
+            "representation",
+            "Gradients ∂L/∂h at the residual stream, one a token.",
+            fitted_on="activations",
+            judged_on=("gradients",),
+        ),
+        View(
+            "weight",
+            "Rows of G = Σ δxᵀ, the gradient of a matrix that reads the residual stream, in its input space.",
+            fitted_on="inputs",
+            judged_on=("gradients",),
+        ),
+        View(
+            "embedding",
+            "Rows of the gradient of the input embedding, and of its update; one a type.",
+            fitted_on="activations",
+            judged_on=("gradients", "gradients-out", "update", "update-raw"),
+            units="types",
+        ),
+    ]
+)
+
+TENSORS: dict[str, str] = {
+    "activations": "vectors that a proxy is fitted on",
+    "inputs": "inputs of a linear map",
+    "gradients": "gradients of the loss",
+    "gradients-out": "gradients of the output side of a tied embedding",
+    "update": "change of the embedding in one optimiser step, without weight decay",
+    "update-raw": "the same with weight decay",
+    "input": "rows of the input embedding",
+    "output": "rows of the output embedding",
+}
+TABLES = {"input": "input embedding", "output": "output embedding"}
+
+SUBSETS: dict[str, str] = {
+    "all": "all tokens",
+    "no-first": "without first positions",
+    "no-special": "without first positions and special tokens",
+}
+BINS = ("rarest", "rare", "middle", "frequent", "most frequent")
+BIN_SIDES = {"target": "by the token that was asked for", "input": "by the token that went in"}
+BIN_SIZES = {"tokens": "of equal tokens", "types": "of equal types"}
+
+SAMPLINGS: dict[str, str] = {
+    "off centre": "more tokens on one side of the point",
+    "uniform": "tokens drawn from the whole ball",
+    "mirrored": "every token with its mirror image",
+}
+"""Subsets of the theory laboratory: how its tokens lie round their point."""
+
+TIMINGS: dict[str, str] = {
+    "rolling": "refitted at each observation",
+    "anchored": "fitted on the first 30 % of training, then frozen",
+}
+WINDOWS: dict[str, str] = {
+    "early": f"the first {100 * EARLY:.0f} % of training",
+    "late": f"the last {100 - 100 * LATE:.0f} % of training",
+}
+OUTCOMES: dict[str, Outcome] = _by_name(
+    [
+        Outcome("passed", "above the null", mark="circle"),
+        Outcome("depleted", "below the null", mark="triangle"),
+        Outcome("not passed", "not told apart from the null", mark="circle"),
+        Outcome("undetermined", "no interval or no p-value", mark="circle", glyph="?"),
+    ]
+)
+
+_EVERY_VIEW = tuple(VIEWS)
+NULLS: dict[str, Null] = _by_name(
+    [
+        Null(
+            "haar",
+            breaks="the orientation of the proxy: random directions of the same rank",
+            otherwise="random directions of the same rank hold as much",
+            views=_EVERY_VIEW,
+        ),
+        Null(
+            "normal",
+            breaks="the paper's control: random directions orthogonal to the proxy",
+            otherwise="random directions orthogonal to the proxy hold as much",
+            views=_EVERY_VIEW,
+            ladder=False,
+        ),
+        Null(
+            "pairing",
+            breaks="which error signal meets which input: sequences are permuted",
+            otherwise="it does not matter which gradient meets which input, so the sum G = Σ δxᵀ alone forces it",
+            views=("weight",),
+            needs="inputs and deltas of shape (n, T, ·)",
+        ),
+        Null(
+            "pairing-token",
+            breaks="which error signal meets which input: tokens are permuted",
+            otherwise="it does not matter which token's gradient meets which input",
+            views=("weight",),
+            ladder=False,
+            needs="inputs and deltas as rows or Moments",
+        ),
+        Null(
+            "axes",
+            breaks="all but shared coordinate axes: signs of the proxy's coordinates are flipped",
+            otherwise="coordinate axes that both clouds share would explain it",
+            views=_EVERY_VIEW,
+        ),
+        Null(
+            "init",
+            breaks="training: the same test before the first step",
+            otherwise="the untrained network shows as much, so training did not make it",
+            views=_EVERY_VIEW,
+            needs="initial, the Evidence of step 0",
+        ),
+        Null(
+            "targets",
+            breaks="the data's signal: labels are permuted",
+            otherwise="any error signal with the same unigram law lands there as well",
+            views=_EVERY_VIEW,
+            needs="others['targets'], the gradients under permuted labels",
+        ),
+        Null(
+            "targets-uniform",
+            breaks="the data's signal and the unigram law: labels are drawn uniformly",
+            otherwise="an error signal from labels drawn uniformly lands there as well",
+            views=_EVERY_VIEW,
+            needs="others['targets-uniform'], the gradients under uniform labels",
+        ),
+    ]
+)
+LABEL_NULLS = tuple(name for name in NULLS if name.startswith("targets"))
+"""Nulls that take an extra pass with other labels."""
+
+PROXIES: dict[str, Proxy] = _by_name(
+    [
+        Proxy("pca", "principal directions about the mean"),
+        Proxy("svd", "principal directions about the origin"),
+        Proxy("semi_nmf", "concepts with codes ≥ 0", needs="sample", views=("representation",)),
+        Proxy("mean", "the mean direction alone", rank=1),
+        Proxy("haar", "random directions"),
+    ]
+)
+
+THEORY = "of the theory laboratory"
+_ISOTROPY, _DIMENSION = ("isotropy", "shape"), ("dimension", "shape")
+MEASURES: dict[str, Measure] = _by_name(
+    [
+        Measure(
+            "two_nn",
+            "TwoNN dimension",
+            "slope of −log(1 − F) on log(r₂/r₁), duplicates taken out; biased downwards at finite n",
+            variants=(("fit", ""), ("mle", "TwoNN dimension, maximum likelihood"), ("probe", "TwoNN dimension")),
+            shown=_DIMENSION,
+        ),
+        Measure(
+            "levina_bickel",
+            "Levina-Bickel dimension",
+            "inverse of the mean of log(r_k/r_j)",
+            variants=(("", ""), ("k=20", "Levina-Bickel dimension")),
+            shown=("dimension",),
+        ),
+        Measure("gride", "Gride dimension", "dimension between neighbours n and 2n, against their distance", shown=()),
+        Measure(
+            "average_cosine",
+            "average cosine",
+            "mean cosine over all pairs of vectors, not centred",
+            no_effect=0.0,
+            no_effect_label="isotropic: 0",
+            variants=(("all pairs", ""),),
+            shown=_ISOTROPY,
+        ),
+        Measure(
+            "isoscore_star",
+            "IsoScore*",
+            "(PR − 1)/(D − 1) of the covariance shrunk by ζ = 0.2 towards its own mean variance; 1 is a ball, 0 a line",
+            no_effect=1.0,
+            no_effect_label="isotropic: 1",
+            variants=(("zeta=0.2, trace", ""),),
+            shown=_ISOTROPY,
+        ),
+        Measure(
+            "top_share",
+            "top share",
+            "σ₁^p/Σσᵢ^p, centred and p = 2 unless said",
+            variants=(
+                ("power=2, centred", ""),
+                ("power=1, centred", "top share, p = 1"),
+                ("power=2, uncentred", "top share, uncentred"),
+                ("power=1, uncentred", "top share, p = 1, uncentred"),
+            ),
+            shown=_ISOTROPY,
+        ),
+        Measure(
+            "isoscore",
+            "IsoScore",
+            "(PR − 1)/(D − 1); 1 is a ball, 0 a line",
+            variants=(("plain", ""), ("corrected", "IsoScore, corrected")),
+            shown=("isotropy",),
+        ),
+        Measure(
+            "participation_ratio",
+            "participation ratio",
+            "(tr C)²/‖C‖²",
+            unit="directions",
+            variants=(("plain", ""), ("corrected", "participation ratio, corrected")),
+            shown=("isotropy",),
+        ),
+        Measure(
+            "effective_rank",
+            "effective rank",
+            "exp of the entropy of the singular values",
+            unit="directions",
+            variants=(("power=1", ""), ("power=2", "effective rank, p = 2")),
+            shown=_ISOTROPY,
+        ),
+        Measure(
+            "partition_ratio",
+            "partition ratio",
+            "min Z(c)/max Z(c), Z(c) = Σ exp(c·x), over eigenvectors c of XᵀX and their negatives",
+            no_effect=1.0,
+            variants=(("both signs", ""),),
+            shown=("isotropy",),
+        ),
+        Measure(
+            "local_isotropy",
+            "local isotropy",
+            "IsoScore inside clusters, corrected for their size",
+            no_effect=1.0,
+            variants=(("", ""), ("clusters=16", "local isotropy")),
+            shown=("isotropy",),
+        ),
+        Measure("energy", "energy share", "part of the gradient's energy inside the proxy: tr(QᵀMQ)/tr M"),
+        Measure("enrichment", "enrichment", "odds ratio of the energy share over that of a null", no_effect=1.0),
+        Measure(
+            "isotropy_gain",
+            "isotropy gain",
+            "IsoScore* of the gradients without the proxy, minus with it",
+            no_effect=0.0,
+            variants=(("", ""), ("zeta0", "isotropy gain, ζ = 0")),
+        ),
+        Measure(
+            "isotropy_gain_normal",
+            "isotropy gain, normal",
+            "the same without random directions orthogonal to the proxy",
+            no_effect=0.0,
+        ),
+        Measure("captured", "share of anisotropy captured", "isotropy gain over 1 − IsoScore* before", no_effect=0.0),
+        Measure("radial", "radial share", "part of the gradient's energy along the activation of its own token"),
+        Measure("angle", "principal angle", "mean principal angle to an earlier proxy", unit="degrees"),
+        Measure("concept", "concept", "share of a token in what a concept receives"),
+        Measure("loss", "loss", "mean loss a token", unit="nats", variants=(("", ""), ("train", ""), ("held-out", ""))),
+        Measure("unigram_entropy", "unigram entropy", "loss of a model that knows token frequencies only", unit="nats"),
+        Measure("frequency_correlation", "correlation with log count", no_effect=0.0),
+        Measure("type_place", "distance of a type to the centroid"),
+        Measure("bin_enrichment", "enrichment over haar", "enrichment of tokens of one frequency", no_effect=1.0),
+        Measure("bin_energy", "share of gradient energy", "of the tokens of one frequency"),
+        Measure("bin_isotropy_loss", "share of lost isotropy", "of the tokens of one frequency"),
+        Measure("bin_spread", "spread of contextual vectors", "of the types of one frequency"),
+        Measure(
+            "bin_visible_curvature",
+            "visible curvature",
+            "normal over tangent variance around types of one frequency",
+            variants=(("", ""), ("local tangents", "visible curvature, local tangents")),
+        ),
+        Measure("bin_enrichment_trend", "trend of enrichment over frequency", "slope of its logarithm", no_effect=0.0),
+        Measure("bin_spread_trend", "trend of spread over frequency", "slope of its logarithm", no_effect=0.0),
+        Measure(
+            "bin_visible_curvature_trend",
+            "trend of visible curvature over frequency",
+            "slope of its logarithm",
+            no_effect=0.0,
+        ),
+        Measure("tangent_overlap", "tangent overlap", "share of local tangents inside the proxy"),
+        Measure("curvature", "curvature", "second fundamental form of the cloud", unit="1/length", no_effect=0.0),
+        Measure("non_cancellation", "non-cancellation", "norm of a sum of gradients over the sum of their norms"),
+        Measure("peak_layer", "peak layer", "layer at which a profile is highest"),
+        Measure("prominence", "prominence", "peak minus the higher end of a profile", no_effect=0.0),
+        Measure("skipped", "skipped observation", "an observation that did not come about; the note says why"),
+        Measure("note", "note", "what could not be measured, and why"),
+        Measure("chord", "a² − c² against the arc a", THEORY, shown=("claim",)),
+        Measure("chord-coefficient", "(a² − c²)/(κ²a⁴) at a → 0", THEORY, shown=("claim",)),
+        Measure("tangent-variance", "tangent variance against the radius t", THEORY, shown=("claim", "variances")),
+        Measure("normal-variance", "normal variance against t", THEORY, shown=("claim", "variances")),
+        Measure(
+            "visible-curvature",
+            "visible curvature (normal/tangent variance) against t",
+            THEORY,
+            shown=("claim", "variances"),
+        ),
+        Measure("mixture", "visible curvature of the mixture against its effective radius", THEORY, shown=("claim",)),
+        Measure("attenuation", "visible curvature, steepest law over flattest", THEORY, shown=("claim",)),
+        *(
+            Measure(f"{prefix}{name}-gradient", f"{name} gradient against t, {where}", THEORY, shown=("claim", where))
+            for prefix, where in (("", "tokens off centre"), ("symmetric-", "tokens all round"))
+            for name in ("tangent", "normal")
+        ),
+        *(
+            Measure(
+                f"{prefix}gradient-ratio", f"normal/tangent gradient against t, {where}", THEORY, shown=("claim", where)
+            )
+            for prefix, where in (("", "tokens off centre"), ("symmetric-", "tokens all round"))
+        ),
+        *(
+            Measure(name, name.replace("_", " "), THEORY)
+            for name in (
+                "attenuation_expected",
+                "effective_radius",
+                "fit",
+                "fit_expected",
+                "fit_shift",
+                "fit_r2",
+                "bound_holds",
+                "counter_tangent",
+                "counter_normal",
+                "counter_gamma",
+                "draw_ratio",
+                "draw_published",
+                "draw_corrected",
+                "draw_gamma",
+                "draw_held_bound",
+                "draw_held_ratio",
+            )
+        ),
+    ]
+)
+
+_MAIN: dict[str, str | None] = {"subset": MAIN_SUBSET, "timing": MAIN_TIMING, "tensor": MAIN_TENSOR}
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """A number that an observation is looked at for: the median over layers of the rows that match."""
+
+    name: str
+    where: dict[str, str | None] = field(default_factory=dict)
+
+
+def _enrichment(name: str, view: str, null: str) -> Headline:
+    return Headline(name, _MAIN | {"measure": "enrichment", "view": view, "null": null})
+
+
+HEADLINES: dict[str, Headline] = _by_name(
+    [
+        _enrichment("enrichment_haar", "representation", "haar"),
+        _enrichment("enrichment_weight", "weight", "haar"),
+        _enrichment("enrichment_pairing", "weight", "pairing"),
+        _enrichment("enrichment_targets", "representation", "targets"),
+        Headline("isotropy_gain", _MAIN | {"measure": "isotropy_gain", "view": "representation", "variant": None}),
+        Headline("isoscore_activations", {"measure": "isoscore_star", "tensor": "activations", "subset": "all"}),
+        Headline("isoscore_gradients", {"measure": "isoscore_star", "tensor": "gradients", "subset": "all"}),
+        Headline("two_nn", {"measure": "two_nn", "tensor": "activations", "subset": "all"}),
+        Headline("loss", {"measure": "loss", "variant": "held-out"}),
+    ]
+)
+
+
+def as_plain() -> dict[str, Any]:
+    """The words that a drawing needs, as plain values."""
+    return {"nulls": list(NULLS), "outcomes": {name: asdict(outcome) for name, outcome in OUTCOMES.items()}}
+
+
+def matches(row: Mapping[str, Any], where: Mapping[str, Any]) -> bool:
+    """Whether a row holds these values.
+
+    >>> matches({"null": "haar", "layer": 3}, {"null": "haar"})
+    True
+    """
+    return all(row.get(column) == wanted for column, wanted in where.items())
+
+
+def shown_in(where: str) -> list[Measure]:
+    """The measures that a part of the report shows."""
+    return [word for word in MEASURES.values() if where in word.shown]
+
+
+def ladder_of(view: str) -> tuple[str, ...]:
+    """The nulls of a view's ladder, in order.
+
+    >>> ladder_of("representation")
+    ('haar', 'axes', 'init', 'targets', 'targets-uniform')
+    """
+    require("view", view, VIEWS)
+    return tuple(null.name for null in NULLS.values() if null.ladder and view in null.views)
+
+
+def bin_subset(side: str, size: str, k: int | None = None) -> str:
+    """The subset of the k-th bin of frequency, from 1; −1 for tokens in no bin, None for all bins together.
+
+    >>> bin_subset("input", "tokens", 2), bin_subset("target", "types", -1), bin_subset("input", "types")
+    ('input tokens 2/5', 'target types uncounted', 'input types')
+    """
+    label = f"{side} {size}"
+    if k is None:
+        return label
+    return f"{label} uncounted" if k < 0 else f"{label} {k}/{len(BINS)}"
+
+
+_BIN_OF = {bin_subset(side, size, k): (side, size, k) for side in BIN_SIDES for size in BIN_SIZES for k in range(1, 6)}
+
+
+def bin_of(subset: str | None) -> tuple[str, str, int] | None:
+    """Side, size and number (from 1) of a bin of frequency; None for any other subset.
+
+    >>> bin_of("target types 5/5"), bin_of("all")
+    (('target', 'types', 5), None)
+    """
+    return _BIN_OF.get(subset or "")
+
+
+def in_window(step: int | None, total: int, window: str) -> bool:
+    """Whether a step lies in a window of a training of ``total`` steps.
+
+    >>> in_window(3, 10, "early"), in_window(5, 10, "late"), in_window(7, 10, "late")
+    (True, False, True)
+    """
+    if step is None:
+        return False
+    return step <= EARLY * total if window == "early" else step >= LATE * total and step > 0
+
+
+def anchor_step(steps: int) -> int:
+    """The last step that anchored proxies are fitted on."""
+    return int(EARLY * steps)
+
+
+def is_main(row: Mapping[str, Any], proxy: str | None, rank: int | None) -> bool:
+    """Whether a row is of this proxy and rank, or of none: others are ablations."""
+    return row.get("proxy") in (None, proxy) and row.get("rank") in (None, rank)
+
+
+def headline_values(rows: Iterable[Mapping[str, Any]], name: str) -> list[float]:
+    """The finite values of one headline, one a layer."""
+    where = HEADLINES[name].where
+    found = (row.get("value") for row in rows if matches(row, where))
+    return [value for value in found if value is not None and math.isfinite(value)]
+
+
+def require(what: str, name: Any, known: Iterable[str]) -> None:
+    """Raise for a word that is not known."""
+    known = tuple(known)
+    if name not in known:
+        raise broken(f"{what} must be one of {' '.join(known)}", repr(name), "check the spelling")
+
+
+def require_each(what: str, given: Iterable[Any], known: Iterable[str]) -> None:
+    """Raise for a choice of several that holds an unknown word, or nothing at all."""
+    given, known = tuple(given), tuple(known)
+    for one in given:
+        if one not in known:
+            raise broken(f"{what} must be among {' '.join(known)}", repr(one), "check the spelling")
+    if not given:
+        raise broken(f"{what} must name at least one of {' '.join(known)}", "none", f"use {known[0]!r}")
+
+
+_TABLES: dict[str, tuple[dict[str, Any], type]] = {
+    "measures": (MEASURES, Measure),
+    "nulls": (NULLS, Null),
+    "proxies": (PROXIES, Proxy),
+}
+_OWN = {kind: frozenset(table) for kind, (table, _) in _TABLES.items()}
+
+
+def add(word: Measure | Null | Proxy) -> None:
+    """Add a word from outside; one of ours cannot be taken."""
+    kind = next(kind for kind, (_, made) in _TABLES.items() if isinstance(word, made))
+    if not word.name or word.name in _OWN[kind]:
+        raise broken(f"the name of one of the {kind} must be new", repr(word.name), "choose another name")
+    _TABLES[kind][0][word.name] = word
+
+
+def is_outside(kind: str, name: str) -> bool:
+    """Whether a word is none of ours."""
+    return name not in _OWN[kind]
+
+
+def remove(kind: str, name: str) -> None:
+    """Take a word from outside away again."""
+    if name not in _OWN[kind]:
+        _TABLES[kind][0].pop(name, None)
+
+
+def added() -> dict[str, list[dict[str, Any]]]:
+    """The words from outside, for a manifest; nothing where there are none."""
+    found = {
+        kind: [asdict(word) for name, word in table.items() if name not in _OWN[kind]]
+        for kind, (table, _) in _TABLES.items()
+    }
+    return {kind: words for kind, words in found.items() if words}
+
+
+def learn(words: Any) -> None:
+    """Take up the words of a manifest that are not known here; whatever does not look like one is left alone."""
+    for kind, (table, made) in _TABLES.items():
+        for word in (words.get(kind) or ()) if isinstance(words, Mapping) else ():
+            try:
+                found = made(**{key: _hashable(value) for key, value in dict(word).items()})
+            except (TypeError, ValueError):
+                continue
+            if all(_fits(field.name, getattr(found, field.name)) for field in fields(found)):
+                table.setdefault(found.name, found)
+
+
+def _fits(field_name: str, value: Any) -> bool:
+    """Whether a field holds what it should; manifests may come from anywhere."""
+    if field_name in ("no_effect", "rank", "ladder"):
+        return value is None or isinstance(value, int | float)
+    if field_name == "variants":
+        return isinstance(value, tuple) and all(isinstance(v, tuple) and len(v) == 2 and _texts(v) for v in value)
+    if field_name in ("views", "shown"):
+        return isinstance(value, tuple) and _texts(value)
+    return isinstance(value, str) or (value is None and field_name == "needs")
+
+
+def _texts(values: tuple[Any, ...]) -> bool:
+    return all(isinstance(value, str) for value in values)
+
+
+def _hashable(value: Any) -> Any:
+    return tuple(_hashable(part) for part in value) if isinstance(value, list) else value
