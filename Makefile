@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c const
 THREADS := $(shell $(PYTHON) -c "import os; print(os.cpu_count())")
 PEERS := .venv-peers
 
-.PHONY: run test lint slow bench conformance docs clean
+.PHONY: run test lint slow bench calibration conformance docs clean
 
 run: $(VENV)/.core
 	$(BIN)/anisoscope pair
@@ -33,6 +33,10 @@ bench: $(VENV)/.dev $(VENV)/.models $(PEERS)/.peers
 	$(BIN)/python -m bench.frequency
 	$(BIN)/python -m bench.curvature --device cpu --surfaces
 	$(BIN)/python -m bench.overhead --device cpu --only default
+
+# How often nulls reject and intervals miss on data of known truth; rewrites docs/calibration.md (ten minutes).
+calibration: $(VENV)/.dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m bench.calibration
 
 # Asks the peers again and rewrites docs/conformance.md; `make test` only checks that the page is up to date.
 conformance: $(VENV)/.dev $(PEERS)/.peers

@@ -208,6 +208,7 @@ REASONS = {
     ("dadapy_two_nn_mle", "lattice"): _ALL_ONE,
     ("dadapy_two_nn_mle", "duplicates"): "gets an infinite ratio from r₁ = 0",
     ("dadapy_two_nn_mle", "near duplicates"): _HUGE,
+    ("skdim_mle", "lattice"): "averages over shells of equal distance; ours refuses tied neighbours",
     ("skdim_mle", "duplicates"): "takes the logarithm of r = 0",
     ("skdim_mle", "near duplicates"): _HUGE,
     ("dadapy_gride", "few rows"): "asks for the 64th neighbour of 63",

@@ -12,8 +12,15 @@ from pathlib import Path
 
 import torch
 
-from anisoscope.evidence.spectral import axes_draws, haar_draws, isotropy_gain, normal_draws
-from anisoscope.evidence.tables import haar_frames, haar_weights
+from anisoscope.evidence.spectral import (
+    axes_draws,
+    common_frames,
+    haar_draws,
+    haar_draws_of_folds,
+    isotropy_gain,
+    normal_draws,
+)
+from anisoscope.evidence.tables import frame_squares, haar_frames, haar_weights
 from bench.machine import RESULTS, publish
 
 WIDTH, RANK, DRAWS, FRAMES = 768, 32, 999, 199
@@ -55,9 +62,19 @@ def measure(sites: int, device: str) -> dict:
 
     def with_gain():
         with_normal()
-        isotropy_gain(covariance, basis, FRAMES, 0)
+        frames = haar_frames(WIDTH, RANK, FRAMES, 0).to(device)
+        for c, q in zip(covariance, basis, strict=True):
+            isotropy_gain(c[None], q[None], frames[None])
+
+    def two_folds():
+        """Both folds of every site, by one rotation: energy and isotropy gain."""
+        for m, c, q in zip(second, covariance, basis, strict=True):
+            haar_draws_of_folds([m, 0.9 * m], [q, q], DRAWS, 0)
+            for frame in common_frames([q, q], FRAMES, 0):
+                isotropy_gain(c[None], q[None], frame[None])
 
     acts = {"energy, 999 haar": energy, "and normal": with_normal, "and isotropy gain": with_gain,
+            "two folds, haar and gain": two_folds,
             "axes alone": lambda: axes_draws(second, basis, DRAWS, 0)}  # fmt: skip
     return {"sites": sites, "device": device, "eigvalsh_seconds": unit,
             "multiples": {name: seconds(act, device) / unit for name, act in acts.items()}}  # fmt: skip
@@ -66,9 +83,9 @@ def measure(sites: int, device: str) -> dict:
 def tables() -> dict:
     """What building the shared tables costs once."""
     out = {}
-    for name, make in (("weights", haar_weights), ("frames", haar_frames)):
+    for name, make in (("weights", haar_weights), ("squares", frame_squares), ("frames", haar_frames)):
         start = time.perf_counter()
-        make(WIDTH, RANK, DRAWS if name == "weights" else FRAMES, 12345)
+        make(WIDTH, 2 * RANK if name == "squares" else RANK, FRAMES if name == "frames" else DRAWS, 12345)
         out[name] = time.perf_counter() - start
     return out
 
@@ -85,7 +102,8 @@ def main() -> None:
     made_by = (
         f"Made by `python -m bench.nulls --device {options.device}`: D = {WIDTH}, K = {RANK}, {DRAWS} controls, "
         f"{FRAMES} frames, tables built; multiples of one `eigvalsh` (batched over sites) in the same run. Building "
-        f"the tables once: weights {built['weights']:.2f} s, frames {built['frames']:.2f} s."
+        f"the tables once: weights {built['weights']:.2f} s, squares of frames {built['squares']:.2f} s, frames "
+        f"{built['frames']:.2f} s."
     )
     lines = [f"| sites | eigvalsh, ms | {' | '.join(names)} |", f"|---:|---:|{'---:|' * len(names)}"]
     for row in rows:

@@ -73,7 +73,8 @@ class Scope:
     ``targets`` adds the two label nulls for an extra pass
     each; ``probe`` are held-out token ids for the dimension of every layer; ``frequency`` adds all that goes with how
     frequent tokens are: True counts those of the observed steps, or pass counts by type. Rows go into a new run in the
-    folder ``store``, which ``open_run`` reads. ``resamples`` are the draws of each null.
+    folder ``store``, which ``open_run`` reads. ``resamples`` are the draws of each null; without it
+    ``max(999, 40 × layers − 1)``, so that a single layer can be significant among all.
 
     What few need is in three groups: ``evidence``, ``capture`` and ``session``. Under ``torch.distributed`` every rank
     makes a scope and takes the same steps; rank 0 has the rows.
@@ -93,7 +94,7 @@ class Scope:
         probe: ProbeInput | None = None,
         frequency: bool | Tensor | np.ndarray = False,
         store: str | os.PathLike[str] | None = None,
-        resamples: int = 999,
+        resamples: int | None = None,
         seed: int = 0,
         strict: bool = False,
         evidence: EvidenceOptions | None = None,

@@ -6,7 +6,8 @@ Letters: N rows, D width, d intrinsic dimension. Every cloud is float64 and draw
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -75,3 +76,115 @@ def _embedded(x: Tensor, width: int, seed: int) -> Tensor:
 
 def _generator(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
+
+
+@dataclass(frozen=True, slots=True)
+class Law:
+    """How the tokens of a made-up cloud lie: a function of ``(n, T, D)`` and a generator."""
+
+    about: str
+    draw: Callable[[int, int, int, torch.Generator], Tensor]
+
+
+def _normal(*shape: int, generator: torch.Generator) -> Tensor:
+    return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+
+def _student(degrees: int) -> Callable[[int, int, int, torch.Generator], Tensor]:
+    def draw(n: int, length: int, width: int, generator: torch.Generator) -> Tensor:
+        chi = _normal(n, length, degrees, generator=generator).square().sum(2, keepdim=True)
+        return _normal(n, length, width, generator=generator) / (chi / degrees).sqrt()
+
+    return draw
+
+
+def _clustered(n: int, length: int, width: int, generator: torch.Generator) -> Tensor:
+    own = _normal(n, 1, width, generator=generator)
+    return own + _normal(n, length, width, generator=generator)
+
+
+def _common_mean(n: int, length: int, width: int, generator: torch.Generator) -> Tensor:
+    return _normal(width, generator=generator) + _normal(n, length, width, generator=generator)
+
+
+def _low_rank(n: int, length: int, width: int, generator: torch.Generator) -> Tensor:
+    few = _normal(n, length, 3, generator=generator) @ _normal(3, width, generator=generator)
+    return 2 * few + 0.3 * _normal(n, length, width, generator=generator)
+
+
+def _outliers(n: int, length: int, width: int, generator: torch.Generator) -> Tensor:
+    large = torch.rand(n, length, 1, generator=generator) < 0.01
+    return torch.where(large, 30.0, 1.0) * _normal(n, length, width, generator=generator)
+
+
+def _dominant(n: int, length: int, width: int, generator: torch.Generator) -> Tensor:
+    x = _normal(n, length, width, generator=generator)
+    x[0] *= 100
+    return x
+
+
+def _bursts(n: int, length: int, width: int, generator: torch.Generator) -> Tensor:
+    """A token that comes again and again within a sequence: half of the positions repeat one vector."""
+    x = _normal(n, length, width, generator=generator)
+    again = torch.rand(n, length, 1, generator=generator) < 0.5
+    return torch.where(again, x[:, :1], x)
+
+
+def _lognormal(n: int, length: int, width: int, generator: torch.Generator) -> Tensor:
+    sizes = _normal(n, 1, 1, generator=generator).exp()
+    return sizes * _normal(n, length, width, generator=generator)
+
+
+LAWS: dict[str, Law] = {
+    "gaussian": Law("independent tokens", lambda n, t, d, g: _normal(n, t, d, generator=g)),
+    "t3": Law("heavy tails, without a fourth moment", _student(3)),
+    "t2": Law("heavier tails, without a second moment", _student(2)),
+    "clustered": Law("tokens of a sequence share half of their variance", _clustered),
+    "common mean": Law("all tokens share an offset", _common_mean),
+    "low rank": Law("three strong directions and noise", _low_rank),
+    "outliers": Law("one token in a hundred is 30 times larger", _outliers),
+    "dominant": Law("one sequence is 100 times larger", _dominant),
+    "bursts": Law("half of the positions of a sequence repeat one vector", _bursts),
+    "lognormal": Law("sequences differ in size by a factor of e", _lognormal),
+}
+"""Laws that nulls and intervals are tried on; see ``docs/calibration.md``."""
+
+
+def independent_clouds(
+    law: str, *, n: int = 32, length: int = 16, width: int = 24, seed: int = 0
+) -> tuple[Tensor, Tensor]:
+    """Activations and gradients ``(n, T, D)`` of one law that know nothing of one another, each in its own orientation.
+
+    Every null about orientation is true for them: an effect that is found is false.
+
+    >>> x, g = independent_clouds("t3", n=8, length=4, width=6)
+    >>> x.shape, g.shape
+    (torch.Size([8, 4, 6]), torch.Size([8, 4, 6]))
+    """
+    if law not in LAWS:
+        raise broken(f"law must be one of {', '.join(LAWS)}", repr(law), "use 'gaussian'")
+    generator = torch.Generator().manual_seed(seed)
+    scale = torch.linspace(3, 0.3, width, dtype=torch.float64)
+    x, g = (LAWS[law].draw(n, length, width, generator) * scale @ rotation(width, seed=4 * seed + k) for k in (1, 2))
+    return x, g
+
+
+def coupled_energies(n: int, *, sigma: float = 1.0, coupling: float = 0.5, seed: int = 0) -> tuple[Tensor, float]:
+    """Gradients ``(n, 2, 6)`` whose sequences that are large also lie more inside the first two coordinates.
+
+    Sizes are log-normal with ``sigma``, shares follow them by ``coupling``: the case in which intervals are hardest.
+    Also returned is the true odds ratio over random directions of rank 2.
+    """
+    generator = torch.Generator().manual_seed(seed)
+
+    def shares(z: Tensor, own: Tensor) -> Tensor:
+        return torch.sigmoid(coupling * z + 0.5 * own - 0.5)
+
+    many, other = (_normal(1 << 18, generator=torch.Generator().manual_seed(k)) for k in (1, 2))
+    weight = (sigma * many).exp()
+    mean = float((weight * shares(many, other)).sum() / weight.sum())
+    z, own = _normal(2, n, generator=generator)
+    share, energy = shares(z, own), (sigma * z).exp()
+    g = torch.zeros(n, 2, 6, dtype=torch.float64)
+    g[:, 0, 0], g[:, 1, 4] = (energy * share).sqrt(), (energy * (1 - share)).sqrt()
+    return g, mean / (1 - mean) / (2 / 4)

@@ -177,11 +177,11 @@ def test_swaps_are_calibrated(dtype):
     paired, dealt = [], []
     proxy = Subspace(rotation(8, seed=0)[:, :2])
     for seed in range(SEEDS):
-        base = grouped(12, 4, 8, seed)
-        g, shuffled = ((base + grouped(12, 4, 8, seed + k * 10**7, strength=1.0)).to(dtype) for k in (1, 2))
+        base = grouped(16, 4, 8, seed)
+        g, shuffled = ((base + grouped(16, 4, 8, seed + k * 10**7, strength=1.0)).to(dtype) for k in (1, 2))
         options = {"resamples": 199, "generator": generator(seed), "isotropy": False}
         paired.append(judge(g, proxy, nulls=("targets",), others={"targets": shuffled}, **options).p["targets"])
-        first = judge(grouped(12, 4, 8, seed + 3 * 10**7), proxy, groups=torch.arange(100, 112), **options)
+        first = judge(grouped(16, 4, 8, seed + 3 * 10**7), proxy, groups=torch.arange(100, 116), **options)
         dealt.append(judge(g, proxy, nulls=("init",), initial=first, **options).p["init"])
     assert 0.03 <= rejected(paired) <= 0.07
     assert 0.03 <= rejected(dealt) <= 0.07
@@ -197,7 +197,7 @@ def test_the_papers_p_is_not_calibrated_at_its_own_shape():
     assert np.mean(np.array(ps) <= ALPHA) > 0.07
 
 
-@pytest.mark.parametrize("n", [8, 16, 64])
+@pytest.mark.parametrize("n", [16, 64])
 @pytest.mark.parametrize("view", ["representation", "weight"])
 def test_intervals_cover(n, view, dtype):
     """Sequence energies log-normal with sd 0.7, logit shares normal with sd 0.7."""
@@ -211,7 +211,7 @@ def test_intervals_cover(n, view, dtype):
         truth = math.log(mean / (1 - mean)) - chance
     else:
         truth = 2 * math.log(np.sqrt(energies * shares).mean() / np.sqrt(energies * (1 - shares)).mean()) - chance
-    held = 0
+    held = refused = 0
     for _ in range(SEEDS):
         share = 1 / (1 + np.exp(-(rng.normal(size=n) * 0.7 - 0.5)))
         energy = np.exp(rng.normal(size=n) * 0.7)
@@ -228,8 +228,13 @@ def test_intervals_cover(n, view, dtype):
                 delta.flatten(0, 1).T @ x.flatten(0, 1), proxy, inputs=x, deltas=delta, resamples=1, isotropy=False
             )
         e = found.enrichment["haar"]
-        held += e.low < math.exp(truth) < e.high
-    assert 0.92 <= held / SEEDS <= 0.98, held
+        if e.low is None:
+            refused += 1
+            assert found.effective_units < 8
+        else:
+            held += e.low < math.exp(truth) < e.high
+    assert refused < SEEDS / 3
+    assert 0.92 <= held / (SEEDS - refused) <= 0.995, held  # effective degrees of freedom make few units cautious
 
 
 def planted(k, dtype, seed=0, n=24, t=16, d=32, share=0.6):

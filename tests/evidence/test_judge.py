@@ -20,9 +20,11 @@ from anisoscope import (
     verify,
 )
 from anisoscope.evidence.cross_fit import fold_of
-from anisoscope.evidence.inference import swap_p, two_sided_p
+from anisoscope.evidence.fold import additive_units
+from anisoscope.evidence.inference import _studentised, two_sided_p
 from anisoscope.evidence.units import BilinearUnits
 from anisoscope.testing import rotation, sphere
+from reference import slow_evidence as slow
 
 
 def normal(*shape, seed=0):
@@ -68,38 +70,43 @@ def test_left_out_energies_are_those_of_the_others():
         assert float(lost.axes[s]) == pytest.approx(axes, rel=1e-9)
 
 
-def test_swaps_in_the_weight_view_mix_gradients_not_energies():
-    """All 2ⁿ swaps of a small case, each formed explicitly, give the same p as the draws in the limit."""
-    x, delta, other = normal(4, 3, 8, seed=1), normal(4, 3, 2, seed=2), normal(4, 3, 2, seed=3)
-    own = BilinearUnits(torch.arange(4), x, delta, Q.basis, torch.arange(4))
-    # The other side in another order: pairs are found by id.
-    order = torch.tensor([2, 0, 3, 1])
-    theirs = BilinearUnits(order, x[order], other[order], Q.basis, torch.arange(4))
-
-    def log_odds(parts):
-        share = energy_share(sum(parts), Q)
-        return math.log(share.inside / share.outside)
-
-    g = [d.T @ xs / math.sqrt(_energy(delta, x)) for d, xs in zip(delta, x, strict=True)]
-    h = [d.T @ xs / math.sqrt(_energy(other, x)) for d, xs in zip(other, x, strict=True)]
-    differences = []
-    for bits in np.array(np.meshgrid(*[[1, 0]] * 4)).T.reshape(-1, 4):
-        one = [a if b else c for a, c, b in zip(g, h, bits, strict=True)]
-        two = [c if b else a for a, c, b in zip(g, h, bits, strict=True)]
-        differences.append(log_odds(one) - log_odds(two))
-    observed = log_odds(g) - log_odds(h)
-    up = np.mean(np.array(differences) >= observed - 1e-9)
-    low = np.mean(np.array(differences) <= observed + 1e-9)
-    exact = min(1.0, 2 * min(up, low))
-    assert swap_p([own], [theirs], 4000, 0) == pytest.approx(exact, abs=0.03)
+@pytest.mark.parametrize("view", ["additive", "weight", "other units"])
+def test_studentised_swaps_are_those_of_a_slow_reference(view):
+    """Every dealing is recomputed by loops over gradients or energies, and its jackknife by leaving units out."""
+    n, rng = 18, np.random.default_rng(0)
+    x, delta, other = normal(n, 3, 8, seed=1), normal(n, 3, 2, seed=2), 2 * normal(n, 3, 2, seed=3)
+    chosen = torch.tensor(rng.integers(0, 2, size=(5, n)), dtype=torch.float64)
+    chosen[0] = 1
+    if view == "weight":
+        ids = torch.arange(n)
+        own, theirs = (BilinearUnits(ids, x, d, Q.basis, ids) for d in (delta, other))
+        parts = [[(d[s].T @ x[s]).double().numpy() for s in range(n)] for d in (delta, other)]
+    else:
+        rows, more = normal(n, 3, 8, seed=4).double(), 3 * normal(n, 3, 8, seed=5).double()
+        ids = torch.arange(n) if view == "additive" else torch.arange(100, 100 + n)
+        own = additive_units(rows.flatten(0, 1), Q, torch.arange(n).repeat_interleave(3))
+        theirs = additive_units(more.flatten(0, 1), Q, ids.repeat_interleave(3))
+        parts = [list(rows.numpy()), list(more.numpy())]
+    both = torch.cat([chosen, 1 - chosen], 1)
+    same = view != "other units"
+    found = _studentised([(own.joined(theirs, _scales(own, theirs)), both, same)])
+    expected = [slow.studentised_swap(*parts, row.numpy(), Q.basis.numpy(), view == "weight", same) for row in chosen]
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
-def _energy(delta, x):
-    return float((delta.flatten(0, 1).T @ x.flatten(0, 1)).square().sum())
+def _scales(own, theirs):
+    return tuple(1 / float(u.total.inside + u.total.outside) for u in (own, theirs))
+
+
+def test_a_swap_of_fewer_than_16_units_cannot_tell():
+    few = judge(normal(15, 4, 8, seed=1), Q, nulls=("targets",), others={"targets": normal(15, 4, 8, seed=2)})
+    enough = judge(normal(16, 4, 8, seed=1), Q, nulls=("targets",), others={"targets": normal(16, 4, 8, seed=2)})
+    assert "targets" not in few.p
+    assert 0 < enough.p["targets"] <= 1
 
 
 def test_weight_targets_take_deltas_and_pair_them():
-    x, delta = normal(12, 4, 8, seed=1), normal(12, 4, 3, seed=2)
+    x, delta = normal(16, 4, 8, seed=1), normal(16, 4, 3, seed=2)
     g = delta.flatten(0, 1).T @ x.flatten(0, 1)
     same = judge(g, Q, nulls=("targets",), inputs=x, deltas=delta, others={"targets": delta})
     assert same.enrichment["targets"].value == pytest.approx(1)
@@ -196,15 +203,26 @@ def test_cross_fit_resolves_a_rank_once_for_both_folds():
 
 
 def test_weight_intervals_are_by_group():
-    x, delta = normal(8, 3, 8, seed=1), normal(8, 3, 2, seed=2)
+    x, delta = normal(40, 3, 8, seed=1), normal(40, 3, 2, seed=2)
     g = delta.flatten(0, 1).T @ x.flatten(0, 1)
     single = judge(g, Q, inputs=x, deltas=delta)
-    pairs = judge(g, Q, inputs=x, deltas=delta, groups=torch.arange(8) // 2)
-    assert (single.units, pairs.units) == (8, 4)
-    merged = judge(g, Q, inputs=x.reshape(4, 6, 8), deltas=delta.reshape(4, 6, 2))
+    pairs = judge(g, Q, inputs=x, deltas=delta, groups=torch.arange(40) // 2)
+    assert (single.units, pairs.units) == (40, 20)
+    merged = judge(g, Q, inputs=x.reshape(20, 6, 8), deltas=delta.reshape(20, 6, 2))
     assert pairs.enrichment["haar"].low == pytest.approx(merged.enrichment["haar"].low, rel=1e-9)
     with pytest.raises(ValueError, match="at least 2 different sequences"):
-        judge(g, Q, inputs=x, deltas=delta, groups=torch.zeros(8))
+        judge(g, Q, inputs=x, deltas=delta, groups=torch.zeros(40))
+
+
+def test_a_dominant_unit_leaves_no_interval_and_is_named():
+    g = normal(20, 4, 8, seed=1)
+    g[7] *= 100
+    found = judge(g, Q, nulls=("haar", "axes"), groups=torch.arange(50, 70))
+    assert found.effective_units == pytest.approx(1, abs=0.1)
+    assert found.enrichment["haar"].low is None
+    assert "effective units, fewer than 8" in found.enrichment["haar"].note
+    assert "100% in 57" in found.enrichment["haar"].note
+    assert set(found.p) == {"haar", "axes"}  # they rest on orientation, not on units
 
 
 def test_half_precision_factors_are_their_own_rounding_and_no_more():
@@ -219,12 +237,27 @@ def test_half_precision_factors_are_their_own_rounding_and_no_more():
 
 def test_folds_with_and_without_padding_pool():
     """Strata in one fold only: the draws of both directions must still be as many."""
-    x, delta = normal(12, 4, 8, seed=1), normal(12, 4, 3, seed=2)
-    strata = torch.zeros(12, 4, dtype=torch.int64)
-    strata[0, 3] = -1
-    delta[0, 3] = 0
+    x, delta = normal(24, 18, 8, seed=1), normal(24, 18, 3, seed=2)
+    strata = torch.zeros(24, 18, dtype=torch.int64)
+    strata[0, 17] = -1
+    delta[0, 17] = 0
     found = cross_fit_weight(x, delta, rank=2, strata=strata, nulls=("pairing",), resamples=39)
     assert 0 < found.p["pairing"] <= 1
+
+
+def test_sequences_without_others_of_their_length_stay_out_and_are_counted():
+    x, delta = normal(24, 24, 8, seed=1), normal(24, 24, 3, seed=2)
+    strata = torch.zeros(24, 24, dtype=torch.int64)
+    strata[:3, 8:] = -1  # three short ones
+    folds = torch.arange(24) % 2
+    found = cross_fit_weight(x, delta, rank=2, strata=strata, folds=folds, nulls=("pairing",), resamples=39)
+    assert "3 sequences left out" in found.enrichment["pairing"].note
+    assert found.enrichment["pairing"].n == 21
+    strata[torch.arange(24) % 4 == 0, 8:], strata[torch.arange(24) % 4 == 1, 16:] = -1, -1
+    few = cross_fit_weight(x[:12], delta[:12], rank=2, strata=strata[:12], folds=folds[:12], nulls=("pairing",))
+    assert "cannot tell" in few.enrichment["pairing"].note
+    assert few.enrichment["pairing"].low is None
+    assert "pairing" not in few.p
 
 
 def test_one_silent_fold_does_not_silence_the_other():

@@ -267,5 +267,23 @@ def test_guards_of_names():
         two_nn.__wrapped__(rows(9, 2), variant="slope")
     with pytest.raises(ValueError, match="needs the rows of a cloud"):
         neighbours.__wrapped__(Moments.of(rows(9, 2)))
-    found = two_nn(torch.tensor([[0.0, 0], [1, 0], [0, 1]]), discard=0.9)
-    assert "ratios kept" in found.note
+    square = torch.tensor([[0.0, 0], [1, 0], [0, 1]])
+    assert "equally far" in two_nn(square, discard=0.9).note
+    apart = 10.0 * torch.arange(30.0)[:, None] ** 2 + torch.tensor([[1.0, 0]])  # one tie among many points
+    assert "ratios kept" in two_nn(torch.cat([square, apart]), discard=0.97).note
+
+
+@pytest.mark.parametrize("noise", [0.0, 1e-12])
+def test_a_lattice_has_no_dimension_whatever_the_estimator(noise):
+    side = torch.arange(12.0, dtype=torch.float64)
+    x = torch.cartesian_prod(side, side, side)
+    x = x + noise * torch.randn(x.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    for found in (two_nn(x), two_nn(x, variant="mle"), gride(x), levina_bickel(x)):
+        assert math.isnan(float(found))
+        assert "equally far" in found.note
+
+
+def test_a_cloud_of_rounded_numbers_is_told_and_one_of_float32_is_not():
+    x = torch.rand(2000, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    assert "equally far" in gride((x * 60).round()).note
+    assert 1.8 < float(two_nn(x.float())) < 2.2

@@ -21,6 +21,7 @@ from anisoscope import (
     top_share,
 )
 from anisoscope.geometry.noise import noise_effective_rank, noise_participation, noise_top_share
+from anisoscope.stats.directions import UnitSum
 from anisoscope.testing import cone, gaussian, rotation
 from reference import slow
 
@@ -271,3 +272,23 @@ def test_unknown_public_name():
     with pytest.raises(AttributeError, match="no attribute 'isotropy_of_everything'"):
         anisoscope.isotropy_of_everything  # noqa: B018
     assert all(getattr(anisoscope, name) is not None for name in dir(anisoscope))
+
+
+@pytest.mark.parametrize("scale", [1e-20, 1.0, 1e20])
+def test_no_scale_of_float32_changes_a_measure_that_is_free_of_scale(scale):
+    x = (gaussian(600, [4.0] * 3 + [0.2] * 9, mean=0.7, seed=3)).float()
+    scaled = x * scale
+    assert float(average_cosine(UnitSum.of(scaled))) == pytest.approx(float(average_cosine(x.double())), abs=1e-6)
+    assert float(local_isotropy(scaled)) == pytest.approx(float(local_isotropy(x)), rel=1e-4)
+    assert float(top_share(scaled)) == pytest.approx(float(top_share(x)), rel=1e-6)
+
+
+@pytest.mark.parametrize(("n", "d"), [(10, 2), (12, 5), (6, 20), (2000, 4)])
+def test_the_floor_of_the_top_share_is_right_for_few_rows_or_columns(n, d):
+    rng = np.random.default_rng(1)
+    for power in (1, 2):
+        shares = []
+        for _ in range(1500):
+            s = np.linalg.svd((z := rng.standard_normal((n, d))) - z.mean(0), compute_uv=False) ** power
+            shares.append(s[0] / s.sum())
+        assert noise_top_share(n, d, power) == pytest.approx(np.mean(shares), rel=0.03)

@@ -98,7 +98,8 @@ def test_embeddings_against_frequency_are_those_of_a_slow_reference(name):
                 variant = f"distance, {centre}, {how}"
                 found = value(rows, step=last, tensor=points, measure="frequency_correlation", variant=variant)
                 assert found["value"] == pytest.approx(expected(x, distance).statistic, abs=1e-5)
-                assert found["low"] < found["value"] < found["high"]
+                if how == "spearman" or found["note"] is None:
+                    assert found["low"] < found["value"] < found["high"]
                 assert found["n"] == seen.sum()
         wander = np.stack([k["tables"][points].numpy() for k in kept]).var(0).sum(1)[seen]
         found = value(rows, step=last, tensor=points, measure="frequency_correlation", variant="trajectory, spearman")

@@ -46,26 +46,72 @@ def tokens_by_enumeration(x, d, q, labels=None):
     return inside / total
 
 
-def strata_by_enumeration(inputs, deltas, strata, q):
-    """The rule of the definitions, position by position, over all permutations of sequences."""
-    n, t = strata.shape
+def classes(strata, width=8, smallest=4):
+    """Sequences that may be exchanged, each with the positions that are kept of it, by loops over positions."""
+    labels = sorted({int(v) for row in strata for v in row if v >= 0})
+    counts = [[sum(int(v) == label for v in row) for label in labels] for row in strata]
+    equal = [len({c[k] for c in counts}) == 1 for k in range(len(labels))]
+    found = {}
+    for s, row in enumerate(strata):
+        kept, places = [], []
+        for k, label in enumerate(labels):
+            size = counts[s][k] if equal[k] else counts[s][k] // width * width
+            kept.append(size)
+            places += [t for t, v in enumerate(row) if v == label][:size]
+        found.setdefault(tuple(kept), []).append((s, places))
+    smallest = min(smallest, len(strata))
+    return [members for kept, members in found.items() if len(members) >= smallest and sum(kept)]
+
+
+def pairing_in_classes(inputs, deltas, strata, q):
+    """Mean share when sequences are permuted within classes, by enumeration of all permutations of every class."""
+    inside, total = energies_of_classes(inputs, deltas, classes(strata), q)
+    return inside / total
+
+
+def energies_of_classes(inputs, deltas, groups, q):
+    """Mean energy inside and in all over every way to permute the sequences of each group."""
     inside = total = 0.0
-    for pi in itertools.permutations(range(n)):
-        g = np.zeros((deltas.shape[-1], inputs.shape[-1]))
-        for s in range(n):
-            seen = {}
-            for position in range(t):
-                label = strata[s, position]
-                if label < 0:
-                    continue
-                j = seen.get(label, 0)
-                seen[label] = j + 1
-                places = [p for p in range(t) if strata[pi[s], p] == label]
-                if places:
-                    g += np.outer(deltas[pi[s], places[j % len(places)]], inputs[s, position])
+    ways = 0
+    for choice in itertools.product(*[list(itertools.permutations(range(len(g)))) for g in groups]):
+        g = np.zeros((deltas.shape[2], inputs.shape[2]))
+        for members, order in zip(groups, choice, strict=True):
+            for (s, places), other in zip(members, order, strict=True):
+                t, others = members[other]
+                for mine, theirs in zip(places, others, strict=True):
+                    g += np.outer(deltas[t, theirs], inputs[s, mine])
         inside += ((g @ q) ** 2).sum()
         total += (g**2).sum()
-    return inside / total
+        ways += 1
+    return inside / ways, total / ways
+
+
+def studentised_swap(first, second, chosen, q, weight, paired):
+    """Difference of log odds over its jackknife error, for one way of dealing; each unit is a matrix."""
+
+    def odds(units):
+        if weight:
+            g = sum(units)
+            inside = ((g @ q) ** 2).sum()
+            return np.log(inside / ((g**2).sum() - inside))
+        inside = sum(((u @ q) ** 2).sum() for u in units)
+        return np.log(inside / (sum((u**2).sum() for u in units) - inside))
+
+    def scaled(units):
+        total = (sum(units) ** 2).sum() if weight else sum((u**2).sum() for u in units)
+        return [u / np.sqrt(total) for u in units]
+
+    a, b = scaled(first), scaled(second)
+    one = [x if c else y for x, y, c in zip(a, b, chosen, strict=True)]
+    two = [y if c else x for x, y, c in zip(a, b, chosen, strict=True)]
+    difference, n = odds(one) - odds(two), len(chosen)
+    if paired:
+        lost = [odds(one[:k] + one[k + 1 :]) - odds(two[:k] + two[k + 1 :]) for k in range(n)]
+    else:
+        lost = [odds(one[:k] + one[k + 1 :]) - odds(two) for k in range(n)]
+        lost += [odds(one) - odds(two[:k] + two[k + 1 :]) for k in range(n)]
+    lost = np.array(lost)
+    return difference / np.sqrt((len(lost) - 1) / len(lost) * ((lost - lost.mean()) ** 2).sum())
 
 
 def isoscore_star(c, reference, zeta):

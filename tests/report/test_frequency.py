@@ -26,7 +26,7 @@ def binned(measure, cloud, value, step=10, layer=1, **rest):
 
 
 def rows(*, pinned=-0.4, slope=0.3):
-    found = [correlation("distance, plain, pearson", 0.55), correlation("distance, weighted, pearson", -0.55)]
+    found = [correlation("distance, plain, spearman", 0.55), correlation("distance, weighted, spearman", -0.55)]
     found += [correlation("trajectory, spearman", pinned), correlation("distance, weighted, spearman", -0.5, step=0)]
     for k in range(1, 6):
         for step in (0, 10):

@@ -175,7 +175,7 @@ def test_ctrl_c_saves_and_resume_gives_what_would_have_been(whole, tmp_path):
     "at",
     [
         "rows-decoder-0-000000005",
-        "checkpoint-6",
+        pytest.param("checkpoint-6", marks=pytest.mark.slow),
         pytest.param("rows-encoder-0-000000007", marks=pytest.mark.slow),
         pytest.param("checkpoint-9", marks=pytest.mark.slow),
     ],

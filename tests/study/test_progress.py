@@ -76,3 +76,11 @@ def test_a_terminal_shows_one_row_a_training(clock):
 def test_a_sparkline_leaves_out_what_has_no_logarithm():
     assert sparkline([]) == ""
     assert sparkline([0.0, float("nan"), 1.0, 10.0]) == "▁█"
+
+
+def test_the_line_shows_the_first_proxy_whichever_it_is(clock):
+    out = io.StringIO()
+    given = PairSettings(steps=100, proxies=("svd", "pca"))
+    shown = Lines(Console(file=out, width=200)).training(Job(given, "decoder", 0, Path("nowhere")), 0)
+    shown.observed(observation([3.0, 4.0], proxy="svd") + observation([1.0, 1.0]))
+    assert out.getvalue().splitlines()[-1].endswith("enrichment over haar by layer: 3.0 4.0")

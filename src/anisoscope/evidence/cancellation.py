@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from anisoscope.errors import broken
-from anisoscope.evidence.inference import FEWEST_UNITS, interval, jackknife_error
+from anisoscope.evidence.inference import FEWEST_UNITS, Spread
 from anisoscope.evidence.tables import random_signs
 from anisoscope.geometry.results import Estimate
 from anisoscope.stats.given import as_tensor
@@ -103,7 +103,7 @@ def non_cancellation(
     if n >= FEWEST_UNITS:
         without = energy - 2 * (sums_nT @ whole_T) + own
         left_out = square_without_noise(without, own.sum() - own, length.sum() - length, n - 1)
-        ends = interval(float(square), jackknife_error(left_out), n)
+        ends = Spread.plain(left_out).interval(float(square)) if n >= FEWEST_UNITS else None
         low, high = (root(ends[0]), root(ends[1])) if ends is not None else (None, None)
     return NonCancellation(
         value=min(value, 1.0),

@@ -9,14 +9,15 @@ from dataclasses import replace
 import torch
 
 from anisoscope.evidence.fold import Fold
-from anisoscope.evidence.inference import FEWEST_UNITS, interval, log_odds, two_sided_p
+from anisoscope.evidence.inference import FEWEST_EFFECTIVE, effective_units, log_odds, two_sided_p
 from anisoscope.evidence.nulls.comparison import Against, Judged
 from anisoscope.evidence.nulls.registry import METHODS
-from anisoscope.evidence.pairing import PERMUTATIONS
 from anisoscope.evidence.result import Evidence
-from anisoscope.evidence.spectral import isotropy_gain
+from anisoscope.evidence.spectral import common_frames, isotropy_gain
 from anisoscope.evidence.units import left_out
 from anisoscope.geometry.results import Estimate
+
+FRAMES = 199  # for the isotropy gain, which needs whole frames: more would take longer than all else
 
 
 def conclude(
@@ -41,6 +42,7 @@ def conclude(
         rank=rank,
         n=sum(f.n for f in folds),
         units=None if units is None else sum(len(u.ids) for u in units),
+        effective_units=None if units is None else effective_units(torch.cat([u.sizes for u in units])),
         seed=seed,
         resamples=resamples,
         subspaces=tuple(f.subspace for f in folds),
@@ -56,6 +58,7 @@ def conclude(
     enrichment: dict[str, Estimate] = {}
     means: dict[str, float] = {}
     p: dict[str, float] = {}
+    p_floor: dict[str, float] = {}
     paper = None
     for null in nulls:
         draws = 0 if null == "normal" and not p_paper else resamples
@@ -63,38 +66,45 @@ def conclude(
         found = Against(1.0, math.nan, 1.0) if rank == width else METHODS[null](judged)
         means[null] = found.mean
         enrichment[null] = _odds_ratio(observed, found, base)
+        made = draws if found.draws is None else found.draws
+        p_floor[null] = min(1.0, 2 / (1 + made))
         if null == "normal":
             paper = found.p
         elif found.p is not None:
             p[null] = found.p
-    result = replace(base, enrichment=enrichment, mean=means, p=p, p_paper=paper)
+    result = replace(base, enrichment=enrichment, mean=means, p=p, p_floor=p_floor, p_paper=paper)
     return _with_isotropy(result, folds, resamples, seed) if isotropy else result
 
 
 def _odds_ratio(observed: float, found: Against, base: Evidence) -> Estimate:
-    log_ratio = observed - found.odds
+    log_ratio = (observed if found.observed is None else found.observed) - found.odds
     if math.isnan(log_ratio):
         why = "the proxy is the whole space" if base.rank == base.width else "the null itself is undetermined"
-        return Estimate(value=math.nan, n=found.units or base.n, note=why)
-    bounds = None if found.error is None else interval(log_ratio, found.error, found.units)
-    value = _exp(log_ratio)
-    if bounds is None:
-        few = found.error is not None and found.units < FEWEST_UNITS
-        why = f"fewer than {FEWEST_UNITS} sequences" if few else None
-        return Estimate(value=value, n=found.units or base.n, note=why, floor=1.0)
-    assert found.error is not None, "an interval comes from it"
-    inner = interval(log_ratio, found.error, found.units, level=0.9) or bounds
-    return Estimate(
-        value=value,
-        low=_exp(bounds[0]),
-        high=_exp(bounds[1]),
-        n=found.units,
-        floor=1.0,
-        se=found.error,
-        low90=_exp(inner[0]),
-        high90=_exp(inner[1]),
-        units=float(found.units),
-    )
+        return Estimate(value=math.nan, n=found.units or base.n, note=found.note or why)
+    value, spread = _exp(log_ratio), found.spread
+    effective = base.effective_units if found.effective is None else found.effective
+    plain = Estimate(value=value, n=found.units or base.n, floor=1.0, units=effective, note=found.note)
+    if spread is None or effective is None:
+        return plain
+    if effective < FEWEST_EFFECTIVE:
+        few = f"cannot tell: {effective:.1f} effective units, fewer than {FEWEST_EFFECTIVE:g}"
+        beside = found.note if found.effective is not None else f"gradient energy by unit: {largest_units(base)}"
+        return replace(plain, note=f"{few}; {beside}" if beside else few)
+    bounds, inner = spread.interval(log_ratio), spread.interval(log_ratio, level=0.9)
+    if bounds is None or inner is None:
+        return plain
+    ends = {"low": _exp(bounds[0]), "high": _exp(bounds[1]), "low90": _exp(inner[0]), "high90": _exp(inner[1])}
+    return replace(plain, se=spread.error, **ends)
+
+
+def largest_units(base: Evidence) -> str:
+    """The units that dominate, with their share of the gradient's energy."""
+    assert base.folds is not None, "effective units come from folds"
+    sizes = torch.cat([units.sizes for units in base.folds])
+    ids = torch.cat([units.ids for units in base.folds])
+    largest = sizes.argsort(descending=True)[:3]
+    total = float(sizes.sum())
+    return ", ".join(f"{float(sizes[k]) / total:.0%} in {int(ids[k])}" for k in largest) if total > 0 else "none"
 
 
 def _exp(x: float) -> float:
@@ -104,8 +114,11 @@ def _exp(x: float) -> float:
 def _with_isotropy(base: Evidence, folds: Sequence[Fold], resamples: int, seed: int) -> Evidence:
     if base.width - base.rank < 2 or any(f.n < 2 or not float(f.covariance.diagonal().sum()) > 0 for f in folds):
         return base
-    draws = min(resamples, PERMUTATIONS)
-    gains = [isotropy_gain(f.covariance[None], f.subspace.basis[None], draws, seed) for f in folds]
+    frames = common_frames([f.subspace.basis for f in folds], min(resamples, FRAMES), seed)
+    gains = [
+        isotropy_gain(f.covariance[None], f.subspace.basis[None], frame[None])
+        for f, frame in zip(folds, frames, strict=True)
+    ]
     mean = {
         name: torch.stack([getattr(g, name) for g in gains]).mean(0)[0]
         for name in ("before", "gain", "gain_zeta0", "orthogonal", "haar")
@@ -117,6 +130,7 @@ def _with_isotropy(base: Evidence, folds: Sequence[Fold], resamples: int, seed: 
         isotropy_gain_zeta0=float(mean["gain_zeta0"]),
         isotropy_gain_null=float(mean["orthogonal"].mean()) if mean["orthogonal"].numel() else None,
         isotropy_gain_p=two_sided_p(float(mean["gain"]), mean["haar"]),
+        isotropy_gain_p_floor=min(1.0, 2 / (1 + mean["haar"].numel())),
     )
 
 

@@ -15,7 +15,9 @@ from torch import Tensor
 
 from anisoscope.errors import broken
 from anisoscope.evidence.energy import EnergyShare, energy_share, gradient_rows, require_width, row_energies
-from anisoscope.evidence.pairing import PERMUTATIONS, PairingNull, sequence_null, token_null
+from anisoscope.evidence.pairing import sequence_null
+from anisoscope.evidence.pairing_classes import PairingNull
+from anisoscope.evidence.pairing_tokens import PERMUTATIONS, token_null
 from anisoscope.evidence.result import Evidence
 from anisoscope.evidence.units import AdditiveUnits, BilinearUnits, Units, totals
 from anisoscope.geometry.subspace import Subspace
@@ -79,8 +81,9 @@ def prepare(
     }
     pairing = {}
     if "pairing" in nulls:
-        draws = min(resamples, PERMUTATIONS)
-        pairing["pairing"] = sequence_null(inputs, deltas, subspace.basis, strata=strata, draws=draws, seed=seed)
+        unit = units.place if isinstance(units, BilinearUnits) else None
+        options = {"strata": strata, "units": unit, "draws": resamples, "seed": seed}
+        pairing["pairing"] = sequence_null(inputs, deltas, subspace.basis, **options)
     if "pairing-token" in nulls:
         draws = min(resamples, PERMUTATIONS)
         pairing["pairing-token"] = token_null(inputs, deltas, subspace.basis, strata=strata, draws=draws, seed=seed)

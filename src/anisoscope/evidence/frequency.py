@@ -15,7 +15,7 @@ from scipy import stats
 from torch import Tensor
 
 from anisoscope.errors import broken
-from anisoscope.evidence.inference import FEWEST_UNITS, interval, jackknife_error
+from anisoscope.evidence.inference import FEWEST_UNITS, Spread
 from anisoscope.geometry.results import Estimate
 
 BINS = 5
@@ -133,8 +133,7 @@ def _ratios(
         if not math.isfinite(value):
             found.append(Estimate(value=math.nan, n=tokens, note="no energy on one side"))
             continue
-        error = jackknife_error(lost[:, k]) if n >= FEWEST_UNITS else math.nan
-        bounds = interval(value, error, n)
+        bounds = Spread(Spread.of(lost[:, k]).error, n - 1).interval(value) if n >= FEWEST_UNITS else None
         low, high = (None, None) if bounds is None else (math.exp(bounds[0]), math.exp(bounds[1]))
         note = None if n >= FEWEST_UNITS else f"fewer than {FEWEST_UNITS} units in this bin: no interval"
         found.append(Estimate(value=math.exp(value), low=low, high=high, n=tokens, note=note))
@@ -149,8 +148,8 @@ def _trend(whole_F: Tensor, lost_nF: Tensor, rows_nF: Tensor) -> Trend:
     place = torch.arange(len(whole_F), dtype=torch.float64, device=whole_F.device)[used]
     weights = (place - place.mean()) / (place - place.mean()).square().sum()
     slope, lost = float(whole_F[used] @ weights), lost_nF[:, used] @ weights
-    error = jackknife_error(lost[torch.isfinite(lost)])
-    bounds = interval(slope, error, n)
+    error = Spread.of(lost[torch.isfinite(lost)]).error
+    bounds = Spread(error, n - 1).interval(slope) if n >= FEWEST_UNITS else None
     if bounds is None or not error > 0:
         return Trend(Estimate(value=slope, n=n), None)
     p = float(2 * stats.t.sf(abs(slope) / error, n - 1))
@@ -176,7 +175,7 @@ def shares_by_bin(units: ByUnit, what: str, *, intervals: bool = True) -> list[E
             found.append(Estimate(value=math.nan, n=0, note=empty))
             continue
         value = float(table[:, k].sum()) / total
-        bounds = interval(value, jackknife_error(lost[:, k]), len(table)) if intervals else None
+        bounds = Spread.plain(lost[:, k]).interval(value) if intervals and len(table) >= FEWEST_UNITS else None
         low, high = (None, None) if bounds is None else bounds
         found.append(Estimate(value=value, low=low, high=high, n=n))
     return found

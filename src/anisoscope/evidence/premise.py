@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from anisoscope.evidence.cancellation import root, square_without_noise
-from anisoscope.evidence.inference import FEWEST_UNITS, interval, jackknife_error
+from anisoscope.evidence.inference import FEWEST_UNITS, Spread
 from anisoscope.evidence.tables import random_signs
 from anisoscope.evidence.units import BilinearUnits
 from anisoscope.geometry.results import Estimate
@@ -129,5 +129,5 @@ def _interval(value: float, left_out: list[Tensor]) -> tuple[float, float] | Non
     """Of a mean over folds, whose errors are independent."""
     if min(len(part) for part in left_out) < FEWEST_UNITS:
         return None
-    error = math.sqrt(sum(jackknife_error(part) ** 2 for part in left_out)) / len(left_out)
-    return interval(value, error, min(len(part) for part in left_out))
+    error = math.sqrt(sum(Spread.of(part).error ** 2 for part in left_out)) / len(left_out)
+    return Spread(error, min(len(part) for part in left_out) - 1).interval(value)

@@ -26,17 +26,20 @@ class Evidence:
     rank: int
     n: int
     units: int | None
+    effective_units: float | None
     seed: int
     resamples: int
     enrichment: dict[str, Estimate] = field(default_factory=dict)
     mean: dict[str, float] = field(default_factory=dict)
     p: dict[str, float] = field(default_factory=dict)
+    p_floor: dict[str, float] = field(default_factory=dict)  # the smallest p that the draws allow
     p_paper: float | None = None
     isotropy_before: float | None = None
     isotropy_gain: float | None = None
     isotropy_gain_zeta0: float | None = None
     isotropy_gain_null: float | None = None
     isotropy_gain_p: float | None = None
+    isotropy_gain_p_floor: float | None = None
     radial: float | None = None
     note: str | None = None
     subspaces: tuple[Subspace, ...] = field(default=(), repr=False)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 _CHUNK_NUMBERS = 1 << 24
-_STREAMS = {"weights": 1, "frames": 2, "signs": 3, "permutations": 4, "swaps": 5, "types": 6}
+_STREAMS = {"weights": 1, "frames": 2, "signs": 3, "permutations": 4, "swaps": 5, "types": 6, "pairs": 7}
 
 
 def stream(seed: int, name: str) -> torch.Generator:
@@ -30,6 +30,18 @@ def haar_weights(width: int, rank: int, draws: int, seed: int) -> Tensor:
         return torch.linalg.solve_triangular(lower, gaussian_RDK.mT, upper=False).square().sum(1)
 
     return _in_chunks(weights, width, rank, draws, generator)
+
+
+@lru_cache(maxsize=6)
+def frame_squares(width: int, columns: int, draws: int, seed: int) -> Tensor:
+    """Squared entries of R uniform random frames ``(R, b, D)``; float32 is far finer than their scatter."""
+    generator = stream(seed, "pairs")
+
+    def squares(gaussian_RDb: Tensor) -> Tensor:
+        lower = torch.linalg.cholesky(gaussian_RDb.mT @ gaussian_RDb)
+        return torch.linalg.solve_triangular(lower, gaussian_RDb.mT, upper=False).square().float()
+
+    return _in_chunks(squares, width, columns, draws, generator)
 
 
 @lru_cache(maxsize=12)

@@ -34,6 +34,50 @@ class Energies:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Mixed:
+    """Energies of R mixtures ``(R,)``, and what each unit adds to them ``(R, n)``."""
+
+    inside: Tensor
+    outside: Tensor
+    own_inside: Tensor
+    own_outside: Tensor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AdditiveMixture:
+    """Energies of the units of two sides, one after the other."""
+
+    inside: Tensor
+    outside: Tensor
+
+    def mix(self, chosen_Rn: Tensor) -> Mixed:
+        """Energies of the units that are chosen."""
+        inside_Rn, outside_Rn = chosen_Rn * self.inside, chosen_Rn * self.outside
+        return Mixed(inside_Rn.sum(1), outside_Rn.sum(1), inside_Rn, outside_Rn)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BilinearMixture:
+    """Gram matrices of the gradients of the units of two sides."""
+
+    inside: Tensor
+    outside: Tensor
+
+    def mix(self, chosen_Rn: Tensor) -> Mixed:
+        """Energies of the sums of the gradients that are chosen."""
+        parts = []
+        for gram in (self.inside, self.outside):
+            met = chosen_Rn @ gram
+            own = chosen_Rn * (2 * met - chosen_Rn * gram.diagonal())
+            parts.append(((met * chosen_Rn).sum(1).clamp_min(0), own))
+        (inside, own_inside), (outside, own_outside) = parts
+        return Mixed(inside, outside, own_inside, own_outside)
+
+
+Mixture = AdditiveMixture | BilinearMixture
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class AdditiveUnits:
     """Energies per unit that simply add up."""
 
@@ -59,11 +103,16 @@ class AdditiveUnits:
         total, e = self.total, self.energies
         return Energies(total.inside - e.inside, total.outside - e.outside, total.axes - e.axes)
 
-    def mixed(self, other: Any, chosen_Rn: Tensor, scales: tuple[float, float]) -> tuple[Tensor, Tensor]:
-        """Energies of mixtures of the units of both sides, each side's energies times its scale."""
+    @property
+    def sizes(self) -> Tensor:
+        """Gradient energy of each unit."""
+        return self.energies.inside + self.energies.outside
+
+    def joined(self, other: Any, scales: tuple[float, float]) -> Mixture:
+        """The units of both sides, each side's energies times its scale, to be mixed."""
         inside = torch.cat([self.energies.inside * scales[0], other.energies.inside * scales[1]])
         outside = torch.cat([self.energies.outside * scales[0], other.energies.outside * scales[1]])
-        return chosen_Rn @ inside, chosen_Rn @ outside
+        return AdditiveMixture(inside, outside)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,16 +141,23 @@ class BilinearUnits:
 
         return Energies(without_one(grams.inside), without_one(grams.outside), without_one(grams.axes))
 
-    def mixed(self, other: Any, chosen_Rn: Tensor, scales: tuple[float, float]) -> tuple[Tensor, Tensor]:
-        """Energies of sums of ``G_s`` taken from both sides, each side's energies times its scale."""
+    @property
+    def sizes(self) -> Tensor:
+        """Energy of the gradient of each unit by itself."""
+        grams = self.grams()
+        return (grams.inside + grams.outside).diagonal().clamp_min(0)
+
+    def joined(self, other: Any, scales: tuple[float, float]) -> Mixture:
+        """``G_s`` of both sides, each side's energies times its scale, to be summed in mixtures."""
         own, theirs, cross = self.grams(), other.grams(), _grams(self, other)
         a, b = (scale**0.5 for scale in scales)
 
-        def energy(x: Tensor, y: Tensor, xy: Tensor) -> Tensor:
-            joint = torch.cat([torch.cat([a * a * x, a * b * xy], 1), torch.cat([a * b * xy.T, b * b * y], 1)])
-            return ((chosen_Rn @ joint) * chosen_Rn).sum(1).clamp_min(0)
+        def joint(x: Tensor, y: Tensor, xy: Tensor) -> Tensor:
+            return torch.cat([torch.cat([a * a * x, a * b * xy], 1), torch.cat([a * b * xy.T, b * b * y], 1)])
 
-        return energy(own.inside, theirs.inside, cross.inside), energy(own.outside, theirs.outside, cross.outside)
+        return BilinearMixture(
+            joint(own.inside, theirs.inside, cross.inside), joint(own.outside, theirs.outside, cross.outside)
+        )
 
     def grams(self) -> Energies:
         """Inner products of the sequences' gradients ``(n, n)``: inside, outside, and under the weights of the axes."""

@@ -3,8 +3,10 @@
 Letters: N distinct points; r₁ ≤ r₂ ≤ … distances of a point to its neighbours.
 
 All three estimators rest on one law: if density is constant over the neighbourhood, ``d·log(r_b/r_a)`` has a known
-distribution whatever the density is. Duplicates break it and are removed first. Finite samples bias every estimate down
-(a true 40 measures 28-30 at N = 2 000): compare at equal N only.
+distribution whatever the density is. Duplicates break it and are removed first; so do lattices and rounded numbers,
+whose neighbours tie: there the dimension is undefined. Finite samples bias every estimate down (a true 40 measures
+28-30 at N = 2 000): compare at equal N only. An interval is the sampling error of the estimator at this N; it does not
+cover the dimension itself, which the bias puts outside.
 
 Each takes the rows, or a ``Neighbours`` computed once for several measures.
 """
@@ -26,6 +28,8 @@ from anisoscope.geometry.results import DimensionEstimate, ScaleCurve, ScalePoin
 _Z95 = 1.959964
 DISCARD = 0.1
 _EQUAL_DISTANCES = "all neighbours of a point are equally far (a lattice?), so their ratios carry no dimension"
+_MOST_TIES = 0.05  # of points whose two nearest neighbours are equally far: a continuous law has none
+_TIED = 1e-9
 
 
 def two_nn(
@@ -47,8 +51,9 @@ def two_nn(
     if variant not in ("fit", "mle"):
         raise broken("variant must be 'fit' or 'mle'", repr(variant), "use 'fit'")
     found = as_neighbours(x, 2)
-    if found.problem:
-        return _undefined(found, found.problem)
+    problem = _problem(found)
+    if problem:
+        return _undefined(found, problem)
     log_mu = _log_ratio(found, 2, 1)
     n = log_mu.size
     if not log_mu.any():
@@ -80,8 +85,9 @@ def levina_bickel(x: Cloud | Neighbours, k: int = 20) -> DimensionEstimate:
     if k < 2:
         raise broken("k must be at least 2", k, "use 20")
     found = as_neighbours(x, k)
-    if found.problem:
-        return _undefined(found, found.problem)
+    problem = _problem(found)
+    if problem:
+        return _undefined(found, problem)
     if found.n <= k:
         raise broken(f"k must be at most {found.n - 1} for {found.n} distinct rows", k, "lower k or pass more points")
     logs = np.log(found.distances[:, :k].cpu().numpy())
@@ -103,7 +109,7 @@ def gride(x: Cloud | Neighbours) -> ScaleCurve:
     found = as_neighbours(x, 64)
     n = found.n
     orders = [order for order in (1, 2, 4, 8, 16, 32) if order <= (n - 1) / 4]
-    problem = found.problem or (None if orders else f"only {n} distinct rows are left; at least 5 are needed")
+    problem = _problem(found) or (None if orders else f"only {n} distinct rows are left; at least 5 are needed")
     points = () if problem else tuple(_gride_point(found, order) for order in orders)
     first = points[0] if points else None
     return ScaleCurve(
@@ -150,6 +156,19 @@ def _gride_point(found: Neighbours, order: int) -> ScalePoint:
     return ScalePoint(
         value=math.exp(peak), low=math.exp(low), high=math.exp(high), n=found.n, order=order, radius=radius
     )
+
+
+def _problem(found: Neighbours) -> str | None:
+    """Why no dimension should be read off these neighbours, if so."""
+    if found.problem or found.distances.shape[1] < 2:
+        return found.problem
+    log_mu = _log_ratio(found, 2, 1)
+    if not log_mu.any():
+        return _EQUAL_DISTANCES
+    ties = float((log_mu < _TIED).mean())
+    if ties <= _MOST_TIES:
+        return None
+    return f"{ties:.0%} of the points have two nearest neighbours equally far: a lattice, or rounded numbers"
 
 
 def _beyond(function: Callable[[float], float], start: float, step: float) -> float:

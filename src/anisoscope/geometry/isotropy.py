@@ -212,9 +212,12 @@ def local_isotropy(x: Cloud, clusters: int = 16, seed: int = 0) -> LocalEstimate
         raise broken(f"clusters must lie in 1…{n} for {n} rows", clusters, "lower clusters or pass more points")
     if width == 1:
         return LocalEstimate(value=math.nan, n=n, note=ONE_COLUMN)
-    rows = (x_ND - x_ND.mean(0)).to(torch.promote_types(x_ND.dtype, torch.float32)).cpu().numpy()
     if bool((x_ND == x_ND[0]).all()):
         return LocalEstimate(value=math.nan, n=n, note=NO_SPREAD)
+    centred = (x_ND.double() - x_ND.double().mean(0)) if x_ND.dtype != torch.float64 else x_ND - x_ND.mean(0)
+    largest = torch.frexp(centred.abs().max()).exponent
+    x_ND = torch.ldexp(centred, -largest).to(torch.promote_types(x_ND.dtype, torch.float32))  # free of scale and offset
+    rows = x_ND.cpu().numpy()
     distinct = len({row.tobytes() for row in rows})
     labels = torch.from_numpy(KMeans(min(clusters, distinct), random_state=seed).fit(rows).labels_).to(x_ND.device)
     whole = float(isoscore(x_ND, corrected=n >= 4))

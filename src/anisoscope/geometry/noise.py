@@ -12,6 +12,8 @@ from functools import lru_cache
 import numpy as np
 
 _NODES = 2000
+_FEWEST = 32  # singular values: with fewer, the largest is far from the edge of the law
+_DRAWS = 400
 
 
 @lru_cache(maxsize=256)
@@ -28,13 +30,32 @@ def _bulk(small: int, large: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def noise_top_share(n: int, width: int, power: float = 2) -> float:
-    """Expected share of the largest singular value; ``(1 + √(D/N))²/D`` at ``p = 2`` and N ≥ D."""
+    """Expected share of the largest singular value of centred noise; ``(1 + √(D/N))²/D`` at ``p = 2`` and N ≥ D ≥ 32.
+
+    Below that it is the mean over seeded draws.
+    """
     small, large = min(n, width), max(n, width)
     if small == 1:
         return 1.0
+    if small < _FEWEST:
+        return _simulated_top_share(n, width, power)
     nodes, weights = _bulk(small, large)
     edge = (1 + math.sqrt(small / large)) ** power
     return min(1.0, edge / (small * float(weights @ nodes ** (power / 2))))
+
+
+@lru_cache(maxsize=256)
+def _simulated_top_share(n: int, width: int, power: float) -> float:
+    """Through a Wishart matrix of the smaller side: its cost does not grow with the number of rows."""
+    generator = np.random.default_rng(0)
+    degrees = max(n - 1, 1)
+    size, rows = min(degrees, width), max(degrees, width)
+    # Bartlett: a triangle with chi-distributed diagonal has the law of the factor of a Gaussian Gram matrix.
+    lower = np.tril(generator.standard_normal((_DRAWS, size, size)), -1)
+    chi = np.sqrt(generator.chisquare(rows - np.arange(size), size=(_DRAWS, size)))
+    lower[:, np.arange(size), np.arange(size)] = chi
+    strengths = np.linalg.svd(lower, compute_uv=False) ** power
+    return float((strengths[:, 0] / strengths.sum(1)).mean())
 
 
 def noise_effective_rank(n: int, width: int, power: float = 1) -> float:

@@ -40,7 +40,6 @@ from anisoscope.stats.reservoir import Reservoir, Sample
 from anisoscope.vocabulary import VIEWS, bin_subset
 
 LEAST = 4  # sequences that a type must come in before it has a mean and a spread
-RESAMPLES = 199
 SHOWN = 64  # types of a table whose places have rows, for a scatter
 BYS: tuple[By, ...] = ("tokens", "types")
 
@@ -51,7 +50,7 @@ def frequency_rows(observed: Observation, proxies: Proxies, request: Request, ea
     if counts is None or not bool((counts > 0).any()):
         return []
     binned = {by: frequency_bins(counts, by=by) for by in BYS}
-    rows = _table_rows(observed, counts, request)
+    rows = _table_rows(observed, counts)
     places = [place for place in proxies if _judged(place, request)]
 
     def judged(place: Place) -> list[Row]:
@@ -89,7 +88,7 @@ def trajectory_rows(
             seen = ids < len(counts_V)
             seen[seen.clone()] = counts_V[ids[seen]] > 0
             x, y = counts_V[ids[seen]].double().log(), wandered.variance[seen]
-            rows += _correlation_rows(common, x, {"trajectory": y}, wandered.norm[seen], request)
+            rows += _correlation_rows(common, x, {"trajectory": y}, wandered.norm[seen])
     return rows
 
 
@@ -103,7 +102,7 @@ def _table_columns(name: str, embedding_site: str) -> Row:
     }
 
 
-def _table_rows(observed: Observation, counts_V: Tensor, request: Request) -> list[Row]:
+def _table_rows(observed: Observation, counts_V: Tensor) -> list[Row]:
     """Correlations of log count with where the embeddings lie."""
     rows: list[Row] = []
     for name, reading in observed.tables.items():
@@ -113,7 +112,7 @@ def _table_rows(observed: Observation, counts_V: Tensor, request: Request) -> li
         norm = table.norm(dim=1)
         common = stamp(observed) | _table_columns(name, observed.embedding_site)
         measured = {f"distance, {c}": (table - getattr(reading, c)).norm(dim=1) for c in ("plain", "weighted")}
-        rows += _correlation_rows(common, x, measured, norm, request)
+        rows += _correlation_rows(common, x, measured, norm)
         rows += _shown(common, reading.ids[seen], counts[seen], measured)
     return rows
 
@@ -131,11 +130,10 @@ def _shown(common: Row, ids: Tensor, counts: Tensor, measured: dict[str, Tensor]
     return found
 
 
-def _correlation_rows(common: Row, x: Tensor, measured: dict[str, Tensor], held: Tensor, request: Request) -> list[Row]:
+def _correlation_rows(common: Row, x: Tensor, measured: dict[str, Tensor], held: Tensor) -> list[Row]:
     rows = []
     for what, y in measured.items():
-        resamples = min(request.resamples, RESAMPLES)
-        for how, found in correlations(x, y, held, resamples=resamples, seed=request.seed).items():
+        for how, found in correlations(x, y, held).items():
             rows.append(estimate_row(common, found, measure="frequency_correlation", variant=f"{what}, {how}"))
     return rows
 
@@ -246,7 +244,7 @@ def _context_rows(
         "spread": types.spread,
     }
     x, norm = counts_V[types.ids][known].double().log(), types.means.norm(dim=1)
-    rows = _correlation_rows(common, x, {name: y[known] for name, y in measured.items()}, norm[known], request)
+    rows = _correlation_rows(common, x, {name: y[known] for name, y in measured.items()}, norm[known])
     scale = float((context.values - context.values.mean(0)).square().sum(1).mean())
     for by, bins_V in binned.items():
         squares = {"square": types.spread.square() / scale, "one": torch.ones_like(types.spread)}

@@ -16,7 +16,7 @@ from anisoscope.capture.sites import SiteKey
 from anisoscope.evidence.conclude import conclude
 from anisoscope.evidence.energy import EnergyShare, energy_share
 from anisoscope.evidence.fold import Fold, additive_units, radial_energy
-from anisoscope.evidence.pairing import PERMUTATIONS, sequence_null
+from anisoscope.evidence.pairing import sequence_null
 from anisoscope.evidence.result import Evidence
 from anisoscope.evidence.units import BilinearUnits, Units
 from anisoscope.geometry.subspace import Method, Subspace, fit_subspace
@@ -25,6 +25,7 @@ from anisoscope.stats.moments import Moments
 from anisoscope.stats.reservoir import Sample
 from anisoscope.vocabulary import LABEL_NULLS, MAIN_SUBSET, NULLS, PROXIES, VIEWS
 
+DRAWS = 999
 SEMI_NMF_ITERATIONS = 60  # the span has settled by then; what is left moves codes within it
 
 
@@ -79,7 +80,7 @@ class Request:
     rank: int
     subsets: tuple[str, ...]
     nulls: tuple[str, ...]
-    resamples: int
+    resamples: int | None  # draws of each null; None: enough for the family of layers
     seed: int
     ranks: tuple[int, ...] = ()  # other ranks to show beside
     isotropy: bool = True
@@ -124,12 +125,15 @@ def judge_observation(
         if place.at in observed.sites(place.view, tensor)
     ]
 
+    families = {view: {place.at for place in proxies if place.view == view} for view in VIEWS}
+    draws = {view: draws_for(len(sites), request.resamples) for view, sites in families.items()}
+
     def judge(case: Case) -> Evidence:
         pair, start = proxies[case.place], initial.get(case)
         asked = _asked(request, observed, start, case)
         if case.place.view == "weight":
-            return _judge_weight(observed, case.place, pair, asked, start, request)
-        return _judge_additive(observed, case, pair, asked, start, request)
+            return _judge_weight(observed, case.place, pair, asked, start, request, draws[case.place.view])
+        return _judge_additive(observed, case, pair, asked, start, request, draws[case.place.view])
 
     longest_first = sorted(cases, key=lambda case: case.place.view != "weight")
     found = dict(zip(longest_first, each(judge, longest_first), strict=True))
@@ -163,6 +167,7 @@ def _judge_additive(
     nulls: Sequence[str],
     initial: Evidence | None,
     request: Request,
+    draws: int,
 ) -> Evidence:
     """Views in which energies add up over units: sequences, or types."""
     view, at, subset, tensor = case.place.view, case.place.at, case.place.subset, case.tensor
@@ -184,7 +189,7 @@ def _judge_additive(
         if view == "representation":
             radial = _radial(sample, observed.cloud(view, at, "activations", held).sample(subset))
         folds.append(replace(fold, radial=radial, targets=targets))
-    return conclude(folds, nulls=nulls, initial=initial, p_paper=False, **_how(request))
+    return conclude(folds, nulls=nulls, initial=initial, p_paper=False, **_how(request, draws))
 
 
 def _judge_weight(
@@ -194,39 +199,44 @@ def _judge_weight(
     nulls: Sequence[str],
     initial: Evidence | None,
     request: Request,
+    draws: int,
 ) -> Evidence:
     """Energies come from the full gradient; pairing, its observed share included, from the sequences kept."""
-    whole, kept = [], []
+    folds = []
     for fitted_on in (0, 1):
         held, subspace = 1 - fitted_on, pair[fitted_on]
         stacked = _stacked(observed, place.at, held, None)
-        units = _units(stacked, subspace)
-        fold = _fold(_gradient(observed, place.at, held), subspace, units)
+        fold = _fold(_gradient(observed, place.at, held), subspace, _units(stacked, subspace))
         targets: dict[str, tuple[EnergyShare, Units | None]] = {}
         for null in nulls:
             if null in LABEL_NULLS:
                 share = energy_share(_gradient(observed, place.at, held, null), subspace)
                 targets[null] = share, _units(_stacked(observed, place.at, held, null), subspace)
-        whole.append(replace(fold, targets=targets))
-        if "pairing" in nulls and len(stacked.ids) > 1:
-            sketched = units.total
-            share = EnergyShare(float(sketched.inside), float(sketched.outside))
-            draws = min(request.resamples, PERMUTATIONS)
-            x, d, basis = stacked.inputs, stacked.deltas, subspace.basis
-            null = sequence_null(x, d, basis, strata=stacked.strata, draws=draws, seed=request.seed)
-            kept.append(replace(fold, share=share, pairing={"pairing": null}))
-    rest = [null for null in nulls if null != "pairing"]
-    found = conclude(whole, nulls=rest, initial=initial, p_paper=False, **_how(request))
-    if len(kept) < 2:
-        return found
-    paired = conclude(kept, nulls=("pairing",), initial=None, **(_how(request) | {"isotropy": False}))
-    return replace(
-        found, enrichment=found.enrichment | paired.enrichment, mean=found.mean | paired.mean, p=found.p | paired.p
-    )
+        pairing = {}
+        if "pairing" in nulls and len(stacked.inputs) > 1:
+            x, d = stacked.inputs, stacked.deltas
+            options = {"strata": stacked.strata, "units": stacked.unit, "draws": draws, "seed": request.seed}
+            pairing["pairing"] = sequence_null(x, d, subspace.basis, **options)
+        folds.append(replace(fold, targets=targets, pairing=pairing))
+    if not all(fold.pairing for fold in folds):
+        nulls = [null for null in nulls if null != "pairing"]
+    return conclude(folds, nulls=nulls, initial=initial, p_paper=False, **_how(request, draws))
 
 
-def _how(request: Request) -> dict[str, Any]:
-    return {"resamples": request.resamples, "seed": request.seed, "isotropy": request.isotropy}
+def _how(request: Request, draws: int) -> dict[str, Any]:
+    return {"resamples": draws, "seed": request.seed, "isotropy": request.isotropy}
+
+
+def draws_for(family: int, asked: int | None) -> int:
+    """Draws of each null: as many as were asked for, else enough for a lone layer to be significant in its family.
+
+    A p cannot be below ``2/(R + 1)``, and adjusting over F layers multiplies it by F: with ``R = 40F − 1`` a single
+    layer can still reach q = 0.05.
+
+    >>> draws_for(12, None), draws_for(31, None), draws_for(31, 99)
+    (999, 1239, 99)
+    """
+    return max(DRAWS, 40 * family - 1) if asked is None else asked
 
 
 def _gradient(observed: Observation, at: SiteKey, fold: int, under: str | None = None) -> Moments:

@@ -57,7 +57,7 @@ def _premise(
 ) -> list[Row]:
     """How much of the tangent and of the normal gradients of tokens is left when they are added up."""
     folds = [held_units(observed, place.at, fold, pair[1 - fold]) for fold in (0, 1)]
-    found = premise(folds, draws=min(request.resamples, 199), seed=request.seed)
+    found = premise(folds, draws=199 if request.resamples is None else min(request.resamples, 199), seed=request.seed)
     common = common | {"tensor": "gradients", "measure": "non_cancellation"}
     quotient = found.quotient if found.quotient.note else replace(found.quotient, note=found.verdict)
     rows = [

@@ -12,9 +12,10 @@ from typing import Any
 
 import torch
 
+from anisoscope.evidence.conclude import FRAMES
 from anisoscope.evidence.frequency import BINS
-from anisoscope.evidence.inference import FEWEST_UNITS
-from anisoscope.evidence.pairing import PERMUTATIONS
+from anisoscope.evidence.inference import FEWEST_EFFECTIVE, FEWEST_UNITS
+from anisoscope.evidence.pairing import CLASS_WIDTH, SMALLEST_CLASS
 from anisoscope.evidence.spectral import ZETA
 from anisoscope.geometry.dimension import DISCARD
 from anisoscope.observe.gathering import SKETCH
@@ -40,7 +41,10 @@ def constants() -> dict[str, Any]:
         "semi_nmf_iterations": SEMI_NMF_ITERATIONS,
         "two_nn_discard": DISCARD,
         "sketch_columns": SKETCH,
-        "permutations": PERMUTATIONS,
+        "gain_frames": FRAMES,
+        "pairing_class_width": CLASS_WIDTH,
+        "pairing_smallest_class": SMALLEST_CLASS,
+        "fewest_effective_units": FEWEST_EFFECTIVE,
         "fewest_units": FEWEST_UNITS,
         "frequency_bins": BINS,
         "probe_fewest": FEWEST,

@@ -141,7 +141,9 @@ def evidence_rows(case: Case, found: Evidence, timing: str, observed: Observatio
         if few:
             rows.append(row(**(common | said), value=e.value, floor=e.floor) | {"n": e.n})
         else:
-            rows.append(estimate_row(common, e, **said, p=found.p.get(null)))
+            p = found.p.get(null)
+            floor = None if p is None else found.p_floor.get(null)
+            rows.append(estimate_row(common, e, **said, p=p, q_floor=floor))
     gains = {
         "isotropy_gain": (found.isotropy_gain, None, found.isotropy_gain_p),
         "isotropy_gain_normal": (found.isotropy_gain_null, "normal", None),
@@ -150,7 +152,8 @@ def evidence_rows(case: Case, found: Evidence, timing: str, observed: Observatio
     }
     for measure, (value, null, p) in gains.items():
         if value is not None:
-            rows.append(row(**common, measure=measure, null=null, value=value, p=None if few else p))
+            p, floor = (None, None) if few or p is None else (p, found.isotropy_gain_p_floor)
+            rows.append(row(**common, measure=measure, null=null, value=value, p=p, q_floor=floor))
     if found.isotropy_gain_zeta0 is not None:
         rows.append(row(**common, measure="isotropy_gain", variant="zeta0", value=found.isotropy_gain_zeta0))
     return rows
@@ -187,4 +190,6 @@ def adjusted(rows: list[Row]) -> list[Row]:
     for members in groups.values():
         for r, q in zip(members, adjust([m["p"] for m in members]), strict=True):
             r["q"] = None if math.isnan(q) else float(q)
+            if r["q_floor"] is not None:  # so far the smallest p of this row: adjusted as that of a lone layer
+                r["q_floor"] = min(1.0, len(members) * r["q_floor"])
     return rows

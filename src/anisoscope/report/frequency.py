@@ -82,7 +82,7 @@ def _said(subject: Subject) -> list[str]:
     for tensor, words in TABLES.items():
         both, parts = [], []
         for centre in ("plain", "weighted"):
-            rows = subject.pick("frequency_correlation", tensor=tensor, variant=f"distance, {centre}, pearson")
+            rows = subject.pick("frequency_correlation", tensor=tensor, variant=f"distance, {centre}, spearman")
             point = summarise(_last(rows))
             if point is not None:
                 both.append(f"{interval(point.y, point.low, point.high)} to the {centre} centroid")
@@ -215,7 +215,7 @@ def _pinning(context: Context) -> Figure | None:
         "Correlation over types of log count with the chosen property. The variance of the trajectory is over all "
         "observations so far, all alike: pinned types have little. Contextual vectors are averaged by type (those in "
         "at least 4 sequences), and what the noise of such means adds to a distance or a trajectory is taken off. "
-        + errors(context, ratio=False, rows="resampled types"),
+        + errors(context, ratio=False, rows="types"),
         "Correlations with log count.",
         course_axis(context),
         Axis("correlation with log count", fixed=True),

@@ -61,6 +61,9 @@ class UnitSum:
         count = zeros = 0
         for part in (part for x_ND in clouds_ND for part in x_ND.split(at_once(x_ND))):
             rows = part.float()
+            # A power of two changes no bit of a direction, and keeps squares inside the range of float32.
+            exponents = torch.frexp(rows.abs().amax(1, keepdim=True)).exponent
+            rows = torch.ldexp(rows, -exponents)
             norms = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
             total += torch.where(norms > 0, rows / norms, 0).sum(0, dtype=torch.float64)
             nonzero = int((norms > 0).sum())

@@ -39,7 +39,9 @@ class Examination(WithPlugins):
     )
     targets: bool = Field(default=True, description="Add label-permutation nulls (one extra pass each).")
     frequency: bool = Field(default=True, description="Frequency and curvature analysis.")
-    resamples: int = Field(default=999, ge=0, description="Draws of each null.")
+    resamples: int | None = Field(
+        default=None, ge=0, description="Draws of each null; by default max(999, 40 × layers − 1)."
+    )
     keep_bases: bool = Field(default=False, description="Keep the proxies of every model, as safetensors.")
     precision: Literal["float32", "bf16"] = Field(
         default="float32", description="What models compute in; statistics are float32 and float64 either way."

@@ -87,7 +87,9 @@ class PairOptions(WithPlugins):
     observations: int = Field(default=12, ge=2, description="Observations that log makes at most.")
     targets: bool = Field(default=True, description="Add label-permutation nulls (one extra pass each).")
     frequency: bool = Field(default=True, description="Frequency and curvature analysis.")
-    resamples: int = Field(default=999, ge=0, description="Draws of each null.")
+    resamples: int | None = Field(
+        default=None, ge=0, description="Draws of each null; by default max(999, 40 × layers − 1)."
+    )
     probe: int = Field(default=5120, ge=0, description="Held-out tokens for the intrinsic dimension; 0 for none.")
     evaluations: int = Field(default=8, ge=1, description="How often the held-out loss is measured.")
     checkpoints: int = Field(default=4, ge=0, description="Checkpoints made on the way, to go on from; 0 for none.")

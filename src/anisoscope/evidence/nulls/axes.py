@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from anisoscope.evidence.inference import jackknife_error, log_odds
+from anisoscope.evidence.inference import Spread, log_odds
 from anisoscope.evidence.nulls.comparison import Against, Judged, logit
 from anisoscope.evidence.spectral import axes_draws, axes_mean
 from anisoscope.evidence.units import left_out
@@ -18,6 +18,6 @@ def against_axes(judged: Judged) -> Against:
     error = None
     if judged.units is not None and judged.lost_odds is not None:
         lost = left_out(judged.units)
-        error = jackknife_error(judged.lost_odds - log_odds(lost.axes, lost.inside + lost.outside - lost.axes))
+        error = Spread.of(judged.lost_odds - log_odds(lost.axes, lost.inside + lost.outside - lost.axes))
     total = judged.base.inside + judged.base.outside
     return Against(inside / total, logit(inside, total - inside), judged.p_of(draws), error, judged.count)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from anisoscope.evidence.fold import Fold
-from anisoscope.evidence.inference import log_odds, two_sided_p
+from anisoscope.evidence.inference import Spread, log_odds, two_sided_p
 from anisoscope.evidence.result import Evidence
 from anisoscope.evidence.units import Units
 
@@ -35,6 +35,11 @@ class Judged:
         return self.base.units or 0
 
     @property
+    def spread(self) -> Spread | None:
+        """Error of the log odds themselves, for nulls whose mean is fixed."""
+        return None if self.lost_odds is None else Spread.of(self.lost_odds)
+
+    @property
     def chance(self) -> float:
         """K/D, the mean share of a random subspace."""
         return self.base.rank / self.base.width
@@ -47,13 +52,17 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class Against:
-    """Mean share of a null and its log odds; p; the standard error of the log odds ratio and its units."""
+    """Mean share of a null and its log odds; p; the error of the log odds ratio and how many units are behind it."""
 
     mean: float
     odds: float
     p: float | None
-    error: float | None = None
+    spread: Spread | None = None
     units: int = 0
+    observed: float | None = None  # log odds that it is set against, where they are not those of the whole
+    effective: float | None = None  # and the effective units behind them
+    note: str | None = None
+    draws: int | None = None  # behind p, where they are not as many as were asked for
 
 
 def logit(inside: float, outside: float) -> float:

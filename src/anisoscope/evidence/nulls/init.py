@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
-
 from anisoscope.errors import broken
-from anisoscope.evidence.inference import jackknife_error, log_odds, paired, swap_p
+from anisoscope.evidence.inference import Spread, log_odds, paired, swap_p
 from anisoscope.evidence.nulls.comparison import Against, Judged, logit
 from anisoscope.evidence.units import left_out
 
@@ -29,8 +27,8 @@ def against_init(judged: Judged) -> Against:
     initial_lost = log_odds(lost.inside, lost.outside)
     same = all(paired(a, b) and bool((a.ids == b.ids).all()) for a, b in zip(units, initial.folds, strict=True))
     if same:
-        error, count = jackknife_error(lost_odds - initial_lost), judged.count
+        error, count = Spread.of(lost_odds - initial_lost), judged.count
     else:
-        error = math.hypot(jackknife_error(lost_odds), jackknife_error(initial_lost))
+        error = Spread.of(lost_odds).plus(Spread.of(initial_lost))
         count = min(judged.count, initial.units or 0)
     return Against(initial.energy, odds, swap_p(units, initial.folds, judged.resamples, judged.seed), error, count)

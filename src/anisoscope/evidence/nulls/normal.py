@@ -5,7 +5,6 @@ Those controls are not exchangeable with the proxy: at D = 128 and K = 32 their 
 
 from __future__ import annotations
 
-from anisoscope.evidence.inference import jackknife_error
 from anisoscope.evidence.nulls.comparison import Against, Judged, logit
 from anisoscope.evidence.spectral import normal_draws
 
@@ -18,5 +17,4 @@ def against_normal(judged: Judged) -> Against:
     if judged.resamples:
         options = judged.resamples, judged.seed
         p = judged.p_of([normal_draws(f.second[None], f.subspace.basis[None], *options) for f in judged.folds])
-    error = None if judged.lost_odds is None else jackknife_error(judged.lost_odds)
-    return Against(mean, logit(chance, 1 - chance), p, error, judged.count)
+    return Against(mean, logit(chance, 1 - chance), p, judged.spread, judged.count)

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from anisoscope import vocabulary
 from anisoscope.errors import broken
-from anisoscope.evidence.inference import jackknife_error
 from anisoscope.evidence.nulls.axes import against_axes
 from anisoscope.evidence.nulls.comparison import Against, Judged, logit
 from anisoscope.evidence.nulls.haar import against_haar
@@ -63,8 +62,7 @@ class DrawnNull:
             inside = float(torch.stack([d.inside[0].mean() for d in drawn]).sum())
         else:
             inside = sum(float(self.mean(f.second, f.subspace.basis)) for f in judged.folds)
-        error = None if judged.lost_odds is None else jackknife_error(judged.lost_odds)
-        return Against(inside / total, logit(inside, total - inside), judged.p_of(drawn), error, judged.count)
+        return Against(inside / total, logit(inside, total - inside), judged.p_of(drawn), judged.spread, judged.count)
 
 
 def register_null(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from functools import partial
 
-from anisoscope.evidence.inference import jackknife_error, log_odds, swap_p
+from anisoscope.evidence.inference import Spread, log_odds, swap_p
 from anisoscope.evidence.nulls.comparison import Against, Judged, logit
 from anisoscope.evidence.units import left_out
 
@@ -21,7 +21,7 @@ def _against(null: str, judged: Judged) -> Against:
     if judged.units is None or judged.lost_odds is None or len(others) < len(found):
         return Against(mean, odds, None)
     lost = left_out(others)
-    error = jackknife_error(judged.lost_odds - log_odds(lost.inside, lost.outside))
+    error = Spread.of(judged.lost_odds - log_odds(lost.inside, lost.outside))
     p = swap_p(judged.units, others, judged.resamples, judged.seed)
     return Against(mean, odds, p, error, judged.count)
 
