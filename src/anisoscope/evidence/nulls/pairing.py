@@ -25,7 +25,8 @@ def against_pairing(judged: Judged) -> Against:
     units = len(sizes)
     folds = range(len(kept))
     lost = torch.cat([_lost(kept, k, "observed_lost", "observed") - _lost(kept, k, "lost", None) for k in folds])
-    note = f"{dropped} sequences left out: their classes of equal length are too small" if dropped else None
+    some = "1 sequence" if dropped == 1 else f"{dropped} sequences"
+    note = f"{some} left out: too few others are of equal length" if dropped else None
     enough = units >= FEWEST_EFFECTIVE
     if not enough:
         note = f"cannot tell: {units} units in classes of equal length, fewer than {FEWEST_EFFECTIVE:g}"
