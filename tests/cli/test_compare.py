@@ -237,9 +237,9 @@ def test_a_strange_manifest_is_read_all_the_same(tmp_path, config):
         (["{long}", "{long}-none"], 1, "is no run"),
         (["{long}", "{short}", "--measure", "enrichment_har"], 2, "did you mean enrichment_haar"),
         (["{long}", "{short}", "--fractions", "0,2"], 2, "--fractions must be numbers in 0 … 1"),
-        (["{long}", "{short}", "--fractions", "0,,1"], 2, "--fractions must be"),
+        (["{long}", "{short}", "--fractions", "0,half"], 2, "--fractions must be a number"),
         (["{long}", "{short}", "--fractions", "nan"], 2, "--fractions must be"),
-        (["{long}", "{short}", "--tolerance", "nan"], 2, "--tolerance must lie in"),
+        (["{long}", "{short}", "--tolerance", "nan"], 2, "--tolerance must be"),
         (["{long}", "{short}", "--format", "parquet"], 2, "csv"),
     ],
 )

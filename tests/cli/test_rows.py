@@ -258,7 +258,7 @@ def test_when_nothing_is_found_it_says_what_there_is(asked):
         (["{run}", "--where", "value<"], 2, "must be followed by a value"),
         (["{run}", "--layer", "1.5"], 2, "whole numbers"),
         (["{run}", "--format", "xml"], 2, "parquet"),
-        (["{run}", "--limit", "-1"], 2, "0 or more"),
+        (["{run}", "--limit", "-1"], 2, "at least 0"),
         (["{run}", "--out", "{run}/manifest.json/x.csv"], 1, "cannot write"),
         ([], 2, "RUN"),
     ],

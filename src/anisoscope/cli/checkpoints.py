@@ -5,27 +5,36 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
+from pydantic import Field
 from rich.console import Console
 
-from anisoscope.cli.examining import display, finish, shown_size
+from anisoscope.cli.examining import ExaminationRun, display, finish, shown_size
 from anisoscope.cli.showing import visible
 from anisoscope.errors import broken
 from anisoscope.study.model_settings import Examination, HistoryPlan, JobOptions
-from anisoscope.study.options import given_in
+from anisoscope.study.options import given_in, part_of
 
 if TYPE_CHECKING:
     from anisoscope.study.pool import Means
 
 
+class HistoryRun(ExaminationRun):
+    """What `checkpoints` takes beside what it studies and where."""
+
+    resume: str | None = Field(
+        default=None,
+        description="Go on with this run. Its own settings count; only --ray, --gpus, --memory, --retries and "
+        "--threads may be given.",
+    )
+
+
+class CheckpointsCommand(JobOptions, Examination, HistoryPlan, HistoryRun):
+    """Every option of `checkpoints`."""
+
+
 def checkpoints(
     *checkpoints: Annotated[str, Parameter(negative=())],
-    resume: str | None = None,
-    out: str | None = None,
-    dry_run: Annotated[bool, Parameter(negative=())] = False,
-    report: bool = True,
-    plan: Annotated[HistoryPlan, Parameter(name="*")] = HistoryPlan(),  # noqa: B008
-    settings: Annotated[Examination, Parameter(name="*")] = Examination(),  # noqa: B008
-    jobs: Annotated[JobOptions, Parameter(name="*")] = JobOptions(),  # noqa: B008
+    options: Annotated[CheckpointsCommand, Parameter(name="*")] = CheckpointsCommand(),  # noqa: B008
 ) -> None:
     """Study the CHECKPOINTS of a training history: every one reads one text and is judged as an observation.
 
@@ -44,24 +53,17 @@ def checkpoints(
     ----------
     checkpoints
         Folders or files of weights, or with --revisions the name of one model on the hub.
-    resume
-        Go on with this run. Its own settings count; only --ray, --gpus, --memory, --retries and --threads may be given.
-    out
-        Folder of the run (or an fsspec URL); by default runs/DATE-TIME-checkpoints. Workers must see it too.
-    dry_run
-        Hash the checkpoints, list the jobs with memory and a guess of the time, and stop.
-    report
-        Write report.html into the run.
 
     """
-    if resume is not None:
-        fixed = given_in(plan) | {name: v for name, v in given_in(settings).items() if name != "threads"}
-        given = {"checkpoints": bool(checkpoints), "out": out is not None, "dry_run": dry_run}
-        extra = sorted([*fixed, *(name for name, is_given in given.items() if is_given)])
+    plan, settings = part_of(options, HistoryPlan), part_of(options, Examination)
+    jobs = part_of(options, JobOptions)
+    if options.resume is not None:
+        may = {"resume", "report", "threads", *JobOptions.model_fields}
+        extra = [*(["checkpoints"] if checkpoints else []), *sorted(given_in(options).keys() - may)]
         if extra:
             what = f"--resume with {', '.join(extra)}"
             raise broken("a study that goes on must keep its own settings", what, "leave them out")
-        _resumed(resume, jobs, given_in(settings).get("threads"), report)
+        _resumed(options.resume, jobs, given_in(settings).get("threads"), options.report)
         return
     if not checkpoints:
         raise broken("checkpoints needs checkpoints", "none", "name their folders, or a model with --revisions")
@@ -70,11 +72,11 @@ def checkpoints(
     with display() as overseer:
         course = study.charted(checkpoints, settings, plan, overseer)
     _plan_shown(study, course, settings, plan)
-    if dry_run:
+    if options.dry_run:
         return
     with display() as overseer:
-        run = study.begun(course, settings, plan, _means(jobs, settings.threads), overseer, out=out)
-    finish(run, report=report, again=f"Go on with: anisoscope checkpoints --resume {run.path}")
+        run = study.begun(course, settings, plan, _means(jobs, settings.threads), overseer, out=options.out)
+    finish(run, report=options.report, again=f"Go on with: anisoscope checkpoints --resume {run.path}")
 
 
 def _means(jobs: JobOptions, threads: int) -> Means:

@@ -8,27 +8,56 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
+from pydantic import Field, field_validator
 
 from anisoscope.cli.choosing import nearest
 from anisoscope.cli.opening import clearly, opened, warn_of_damage
 from anisoscope.cli.showing import as_csv, as_json, print_table, short, visible
 from anisoscope.errors import broken
+from anisoscope.study.options import CommandOptions, Reals, Words
 from anisoscope.vocabulary import HEADLINES
 
 if TYPE_CHECKING:
     from anisoscope.report.comparing import Difference, Line, Subject
 
 NONE = "–"
-MEASURE_HELP = f"Headlines to compare, by commas or repeated: {', '.join(HEADLINES)}; without it all that a run has."
 _KEY = ("measure", "run", "role", "model", "seed")
+
+
+class CompareCommand(CommandOptions):
+    """Every option of `compare`."""
+
+    measure: Annotated[Words, Parameter(show_default=False)] = Field(
+        default=(),
+        description=f"Headlines to compare, by commas or repeated: {', '.join(HEADLINES)}; without it all that a run "
+        "has.",
+    )
+    fractions: Reals = Field(
+        default=(0, 0.1, 0.3, 0.7, 1), min_length=1, description="Fractions of training, separated by commas."
+    )
+    tolerance: float = Field(
+        default=0.1,
+        ge=0,
+        le=1,
+        description="How far, as a fraction of training, an observation may lie from the fraction asked for.",
+    )
+    format: Literal["table", "csv", "json"] = Field(
+        default="table",
+        description="`table`, `csv` (one number a row, with the step it was observed at; without the configurations) "
+        "or `json`.",
+    )
+
+    @field_validator("fractions")
+    @classmethod
+    def _in_order(cls, fractions: tuple[float, ...]) -> tuple[float, ...]:
+        if not all(0 <= fraction <= 1 for fraction in fractions):
+            raise ValueError("must be numbers in 0 … 1, for example 0,0.5,1")
+        return tuple(sorted(set(fractions)))
 
 
 def compare(
     *runs: Annotated[str, Parameter(negative=())],
-    measure: Annotated[tuple[str, ...], Parameter(show_default=False, help=MEASURE_HELP)] = (),
-    fractions: str = "0,0.1,0.3,0.7,1",
-    tolerance: float = 0.1,
-    format: Literal["table", "csv", "json"] = "table",
+    options: Annotated[CompareCommand, Parameter(name="*")] = CompareCommand(),  # noqa: B008
 ) -> None:
     """Compare two or more RUNS at the same fractions of training.
 
@@ -46,23 +75,15 @@ def compare(
     ----------
     runs
         Folders of runs, or fsspec URLs.
-    fractions
-        Fractions of training, separated by commas.
-    tolerance
-        How far, as a fraction of training, an observation may lie from the fraction asked for.
-    format
-        `table`, `csv` (one number a row, with the step it was observed at; without the configurations) or `json`.
 
     """
     if len(runs) < 2:
         raise broken("compare needs at least two runs", len(runs), "for one run see: anisoscope rows RUN")
-    at = _fractions(fractions)
-    if not 0 <= tolerance <= 1:
-        raise broken("--tolerance must lie in 0 … 1", tolerance, "use 0.1")
+    at, tolerance = options.fractions, options.tolerance
     from anisoscope.report.comparing import differences, lines, subjects
 
-    asked = [part.strip() for text in measure for part in text.split(",")]
-    names = tuple(nearest("--measure must be a headline", name, tuple(HEADLINES)) for name in asked) or tuple(HEADLINES)
+    asked = [nearest("--measure must be a headline", name, tuple(HEADLINES)) for name in options.measure]
+    names = tuple(asked or HEADLINES)
     found = [opened(path) for path in runs]
     with clearly(", ".join(runs)):
         compared = subjects(found)
@@ -70,26 +91,16 @@ def compare(
         warn_of_damage(run)
     different, headlines = differences(compared), lines(compared, measures=names, fractions=at, tolerance=tolerance)
     absent = [name for name in names if name not in {line.measure for line in headlines}]
-    if format == "table":
+    if options.format == "table":
         _print_runs(compared)
         _print_differences(different, compared)
         _print_headlines(headlines, at, tolerance, absent)
-    elif format == "csv":
+    elif options.format == "csv":
         columns = [*_KEY, "fraction", "value", "step", "at", "layers"]
         sys.stdout.write(as_csv(columns, _cells(headlines, at)))
     else:
         print(as_json(_document(compared, different, headlines, at, tolerance, absent)))
     sys.stdout.flush()  # a reader that went away is noticed here, where it is handled
-
-
-def _fractions(text: str) -> tuple[float, ...]:
-    try:
-        found = tuple(sorted({float(part) for part in text.split(",")}))
-    except ValueError:
-        found = ()
-    if not found or not all(0 <= fraction <= 1 for fraction in found):
-        raise broken("--fractions must be numbers in 0 … 1, separated by commas", repr(text), "for example 0,0.5,1")
-    return found
 
 
 def _print_runs(compared: Sequence[Subject]) -> None:

@@ -6,9 +6,11 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
+from pydantic import Field
 
 from anisoscope.cli.showing import as_json, visible
 from anisoscope.errors import AnisoscopeError
+from anisoscope.study.options import CommandOptions
 
 if TYPE_CHECKING:
     from anisoscope.cli.probes import Finding
@@ -16,7 +18,18 @@ if TYPE_CHECKING:
 _COLOURS = {"ok": "green", "missing": "yellow", "broken": "red", "unknown": "yellow"}
 
 
-def doctor(*, json_: Annotated[bool, Parameter(name="--json", negative=(), show_default=False)] = False) -> None:
+class DoctorCommand(CommandOptions):
+    """Every option of `doctor`."""
+
+    json_: Annotated[bool, Parameter(name="--json", negative=(), show_default=False)] = Field(
+        default=False,
+        alias="json",
+        description="Print JSON: `ok`, and `findings` with `name` `status` (ok, missing, broken, unknown) `value` "
+        "`fix` `needed`.",
+    )
+
+
+def doctor(*, options: Annotated[DoctorCommand, Parameter(name="*")] = DoctorCommand()) -> None:  # noqa: B008
     """Say what is installed, which devices there are, and what is missing with the line that gets it.
 
     Exit status 1 if something that the core needs is missing or broken; a missing extra is none of that.
@@ -25,18 +38,12 @@ def doctor(*, json_: Annotated[bool, Parameter(name="--json", negative=(), show_
 
     * `anisoscope doctor`
     * `anisoscope doctor --json`
-
-    Parameters
-    ----------
-    json_
-        Print JSON: `ok`, and `findings` with `name` `status` (ok, missing, broken, unknown) `value` `fix` `needed`.
-
     """
     from anisoscope.cli.probes import examined
 
     findings = examined()
     failed = [finding.name for finding in findings if finding.needed and finding.status != "ok"]
-    if json_:
+    if options.json_:
         print(as_json({"ok": not failed, "findings": [asdict(finding) for finding in findings]}), flush=True)
     else:
         _print(findings)

@@ -5,14 +5,26 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+from cyclopts import Parameter
+from pydantic import Field
 from rich.console import Console
+
+from anisoscope.study.options import RunOptions
 
 if TYPE_CHECKING:
     from anisoscope.store.run import Run
     from anisoscope.study.overseeing import JobBoard, JobLines
     from anisoscope.study.sizing import Size
+
+
+class ExaminationRun(RunOptions):
+    """Options of `profile` and `checkpoints` that decide no number."""
+
+    dry_run: Annotated[bool, Parameter(negative=())] = Field(
+        default=False, description="Say what would be done, the memory and a guess of the time, and stop."
+    )
 
 
 @contextlib.contextmanager

@@ -6,13 +6,22 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
+from pydantic import Field
+
+from anisoscope.study.options import CommandOptions
+
+
+class FiguresCommand(CommandOptions):
+    """Every option of `figures`."""
+
+    out: Path | None = Field(default=None, description="Folder to write to. Without it: figures inside the run.")
+    format: Literal["pdf", "svg", "png"] = Field(default="pdf", description="Format of the files.")
 
 
 def figures(
     run: str,
     *,
-    out: Path | None = None,
-    form: Annotated[Literal["pdf", "svg", "png"], Parameter(name="--format")] = "pdf",
+    options: Annotated[FiguresCommand, Parameter(name="*")] = FiguresCommand(),  # noqa: B008
 ) -> None:
     """Draw the figures of RUN for papers.
 
@@ -28,10 +37,6 @@ def figures(
     ----------
     run
         Folder or URL of a run.
-    out
-        Folder to write to. Without it: figures inside the run.
-    form
-        Format of the files.
 
     """
     from anisoscope.report.figures import draw_figures
@@ -39,7 +44,8 @@ def figures(
     from anisoscope.report.reading import read
     from anisoscope.report.view import view
 
+    out = options.out
     folder = out if out is not None else Path("figures") if "://" in run else Path(run) / "figures"
-    for name, content in draw_figures(view(read([run])), form=form):
+    for name, content in draw_figures(view(read([run])), form=options.format):
         write_whole(folder / name, content)
         print(folder / name)

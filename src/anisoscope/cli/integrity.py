@@ -6,19 +6,35 @@ import sys
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
+from pydantic import Field
 
 from anisoscope.cli.showing import as_json, print_table, visible
 from anisoscope.errors import broken
+from anisoscope.study.options import CommandOptions
 
 if TYPE_CHECKING:
     from anisoscope.study.histories import History
 
 
+class IntegrityCommand(CommandOptions):
+    """Every option of `integrity`."""
+
+    revisions: str | None = Field(
+        default=None,
+        description="Names by commas; `auto` for all that tell a step or a number of tokens; `pythia` for its 154 "
+        "steps.",
+    )
+    allow_pickle: Annotated[bool, Parameter(negative=())] = Field(
+        default=False, description="Read .bin files too, with weights_only=True."
+    )
+    format: Literal["table", "json"] = Field(
+        default="table", description="`table`, or `json` with the hash of every checkpoint and all that was found."
+    )
+
+
 def integrity(
     *checkpoints: Annotated[str, Parameter(negative=())],
-    revisions: str | None = None,
-    allow_pickle: Annotated[bool, Parameter(negative=())] = False,
-    format: Literal["table", "json"] = "table",
+    options: Annotated[IntegrityCommand, Parameter(name="*")] = IntegrityCommand(),  # noqa: B008
 ) -> None:
     """Check that the CHECKPOINTS of a training history are what their labels say.
 
@@ -37,27 +53,21 @@ def integrity(
     ----------
     checkpoints
         Folders or files of weights, or with --revisions the name of one model on the hub.
-    revisions
-        Names by commas; `auto` for all that tell a step or a number of tokens; `pythia` for its 154 steps.
-    allow_pickle
-        Read .bin files too, with weights_only=True.
-    format
-        `table`, or `json` with the hash of every checkpoint and all that was found.
 
     """
     from anisoscope.study.histories import checked, origins_of
 
     if not checkpoints:
         raise broken("integrity needs checkpoints", "none", "name their folders")
-    if allow_pickle:
+    if options.allow_pickle:
         print("reading .bin files, which are pickles, with weights_only=True", file=sys.stderr)
-    origins, expected = origins_of(checkpoints, revisions)
+    origins, expected = origins_of(checkpoints, options.revisions)
     history = checked(
-        origins, expected=expected, allow_pickle=allow_pickle, begun=_begun if sys.stderr.isatty() else None
+        origins, expected=expected, allow_pickle=options.allow_pickle, begun=_begun if sys.stderr.isatty() else None
     )
     if sys.stderr.isatty():
         print("\r\033[K", end="", file=sys.stderr)
-    if format == "json":
+    if options.format == "json":
         print(as_json(_plain(history)))
     else:
         _show(history)

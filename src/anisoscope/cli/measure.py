@@ -26,8 +26,7 @@ DEMO = "demo"
 
 def measure(
     *files: Annotated[str, Parameter(negative=())],
-    json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
-    settings: Annotated[MeasureSettings, Parameter(name="*")] = MeasureSettings(),  # noqa: B008
+    options: Annotated[MeasureSettings, Parameter(name="*")] = MeasureSettings(),  # noqa: B008
 ) -> None:
     """Measure isotropy and dimension of the points in FILES.
 
@@ -47,21 +46,19 @@ def measure(
     ----------
     files
         Files to measure, or `demo`.
-    json_
-        Print JSON instead of a table: a missing field is null, an undefined number the string "NaN".
 
     """
     if not files:
         raise broken("measure needs at least one file", "none", "try: anisoscope measure demo")
     # Everything that can be wrong with the names is found before the first long computation.
-    sources = [_source(name, settings.key, settings.columns) for name in files]
+    sources = [_source(name, options.key, options.columns) for name in files]
     results: list[tuple[CloudFile, Measured]] = []
     for source in sources:
-        result = _measured(source, settings.seed, settings.sample)
+        result = _measured(source, options.seed, options.sample)
         results.append((source, result))
-        if not json_:
+        if not options.json_:
             _print_table(source, result)
-    if json_:
+    if options.json_:
         print(json.dumps([_as_json(source, result) for source, result in results], indent=2, ensure_ascii=False))
 
 

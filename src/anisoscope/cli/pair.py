@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
+from pydantic import Field
 from rich.console import Console
 
 from anisoscope.errors import broken
-from anisoscope.study.options import given_in
+from anisoscope.study.options import RunOptions, given_in, part_of
 from anisoscope.study.settings import PairOptions, settings_of
 
 if TYPE_CHECKING:
@@ -18,15 +19,20 @@ if TYPE_CHECKING:
     from anisoscope.study.settings import PairSettings
 
 
-def pair(
-    *,
-    preset: str = "tiny",
-    config: Path | None = None,
-    resume: str | None = None,
-    out: str | None = None,
-    report: bool = True,
-    settings: Annotated[PairOptions, Parameter(name="*")] = PairOptions(),  # noqa: B008
-) -> None:
+class PairRun(RunOptions):
+    """What `pair` takes beside the settings of its trainings."""
+
+    preset: str = Field(default="tiny", description="tiny (minutes on two cores), small, or pythia-160m (a GPU).")
+    resume: str | None = Field(
+        default=None, description="Go on with this run. Its own settings count, so no others may be given."
+    )
+
+
+class PairCommand(PairOptions, PairRun):
+    """Every option of `pair`."""
+
+
+def pair(*, options: Annotated[PairCommand, Parameter(name="*")] = PairCommand()) -> None:  # noqa: B008
     """Train a decoder and an encoder that differ in mask and objective alone, and watch their geometry.
 
     Both are trained from scratch on one corpus while the scope observes them; rows, weights and a report go into one
@@ -40,30 +46,18 @@ def pair(
     * `anisoscope pair --preset small --corpus zipf:1.2 --out runs/zipf12`
     * `anisoscope pair --models neox-bert --config mine.toml`
     * `anisoscope pair --resume runs/20260101-120000-pair`
-
-    Parameters
-    ----------
-    preset
-        tiny (minutes on two cores), small, or pythia-160m (a GPU).
-    config
-        A TOML file with any of the settings below, underscores for dashes; flags go first.
-    resume
-        Go on with this run. Its own settings count, so no others may be given.
-    out
-        Folder of the run; by default runs/DATE-TIME-pair.
-    report
-        Write report.html into the run when it is finished.
-
     """
-    flags = given_in(settings)
-    if resume is not None and (flags or config is not None or out is not None or preset != "tiny"):
-        given = ", ".join(sorted(flags)) or "preset, config or out"
-        raise broken("a run that goes on must keep its own settings", f"--resume with {given}", "leave them out")
-    run = _run(None if resume is not None else settings_of(preset, config, flags), resume, out)
+    given = given_in(options)
+    if options.resume is not None and (extra := given.keys() - {"resume", "report"}):
+        what = f"--resume with {', '.join(sorted(extra))}"
+        raise broken("a run that goes on must keep its own settings", what, "leave them out")
+    asked = given_in(part_of(options, PairOptions))
+    settings = settings_of(options.preset, asked) if options.resume is None else None
+    run = _run(settings, options.resume, options.out)
     console = Console(soft_wrap=True, highlight=False)
     if not run.finished:
         console.print(f"stopped. Go on with: anisoscope pair --resume {run.path}", markup=False)
-    if report:
+    if options.report:
         _report(run, console)
     console.print(f"rows: anisoscope rows {run.path}", markup=False)
 

@@ -8,20 +8,21 @@ from typing import Annotated
 from cyclopts import Parameter
 from rich.console import Console
 
-from anisoscope.cli.examining import display, finish, shown_size
+from anisoscope.cli.examining import ExaminationRun, display, finish, shown_size
 from anisoscope.cli.showing import print_table, visible
 from anisoscope.study.model_settings import ProfileSettings
-from anisoscope.study.options import given_in, made_of
+from anisoscope.study.options import given_in, made_of, part_of
+
+
+class ProfileCommand(ProfileSettings, ExaminationRun):
+    """Every option of `profile`."""
 
 
 def profile(
     model: str,
     /,
     *,
-    out: str | None = None,
-    dry_run: Annotated[bool, Parameter(negative=())] = False,
-    report: bool = True,
-    settings: Annotated[ProfileSettings, Parameter(name="*")] = ProfileSettings(),  # noqa: B008
+    options: Annotated[ProfileCommand, Parameter(name="*")] = ProfileCommand(),  # noqa: B008
 ) -> None:
     """Measure every layer of a MODEL that exists: isotropy, intrinsic dimension, and gradients against all nulls.
 
@@ -40,15 +41,10 @@ def profile(
     ----------
     model
         A hub name with an optional @revision, a name of the literature (pythia-160m), a folder, or a GGUF file.
-    out
-        Folder of the run; by default runs/DATE-TIME-profile.
-    dry_run
-        Say what would be done, the memory and a guess of the time, and stop.
-    report
-        Write report.html into the run.
 
     """
-    settings = made_of(ProfileSettings, {"threads": os.cpu_count() or 1}, given_in(settings))
+    given = given_in(part_of(options, ProfileSettings))
+    settings = made_of(ProfileSettings, {"threads": os.cpu_count() or 1}, given)
     from anisoscope.study.profile import planned
     from anisoscope.study.profile import profile as study
 
@@ -59,12 +55,12 @@ def profile(
     for note in card.notes:
         console.print(f"note: {note}", markup=False)
     console.print(shown_size(size), markup=False)
-    if dry_run:
+    if options.dry_run:
         return
     with display() as overseer:
-        run = study(model, settings, overseer, out=out)
+        run = study(model, settings, overseer, out=options.out)
     _shapes(run)
-    finish(run, report=report, again="Run it again to begin anew.")
+    finish(run, report=options.report, again="Run it again to begin anew.")
 
 
 def _shapes(run: object) -> None:

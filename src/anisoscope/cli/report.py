@@ -7,13 +7,24 @@ from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
+from pydantic import Field
 
 from anisoscope.errors import broken
+from anisoscope.study.options import CommandOptions
+
+
+class ReportCommand(CommandOptions):
+    """Every option of `report`."""
+
+    out: Path | None = Field(
+        default=None,
+        description="File to write. Without it: report.html inside the run, or compared.html here for several runs.",
+    )
 
 
 def report(
     *runs: Annotated[str, Parameter(negative=())],
-    out: Path | None = None,
+    options: Annotated[ReportCommand, Parameter(name="*")] = ReportCommand(),  # noqa: B008
 ) -> None:
     """Write what RUNS say as one HTML page that needs no network.
 
@@ -31,15 +42,13 @@ def report(
     ----------
     runs
         Folders or URLs of runs.
-    out
-        File to write. Without it: report.html inside the run, or compared.html here for several runs.
 
     """
     from anisoscope.report.make import make_report, write_whole
 
     if not runs:
         raise broken("report needs at least one run", "none", "name the folder of a run")
-    path = out if out is not None else _usual(runs)
+    path = options.out if options.out is not None else _usual(runs)
     if path.is_dir():
         raise broken("--out must name a file", f"the folder {path}", f"try --out {path / 'report.html'}")
     made = make_report(runs).encode()

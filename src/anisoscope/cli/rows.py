@@ -9,17 +9,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
+from pydantic import BeforeValidator, Field
 
 from anisoscope.cli.choosing import chosen, known_column
 from anisoscope.cli.opening import clearly, opened, warn_of_damage
 from anisoscope.cli.showing import as_csv, as_json, plain_table, print_table, say, short, visible
 from anisoscope.errors import AnisoscopeError, broken
+from anisoscope.study.options import CommandOptions, Words
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 Format = Literal["table", "csv", "json", "parquet"]
-Choice = Annotated[tuple[str, ...], Parameter(group="Filters", negative=(), show_default=False)]
+_SHOWN = Parameter(group="Filters", negative=(), show_default=False)
+# Unlike in other lists an empty word counts: it stands for rows without a value.
+Filter = Annotated[
+    tuple[str, ...], BeforeValidator(lambda texts: tuple(p.strip() for t in texts for p in t.split(","))), _SHOWN
+]
 ON_TERMINAL = 50
 _FILTERS = ("measure", "view", "layer", "role", "step", "null", "proxy", "timing")
 _SPARE = (
@@ -41,23 +47,43 @@ _SPARE = (
 _NUMBERS = ("value", "low", "high", "p", "q", "n")
 
 
+class RowsCommand(CommandOptions):
+    """Every option of `rows`."""
+
+    format: Format | None = Field(
+        default=None,
+        description="`table` `csv` `json` `parquet`; without it the ending of --out decides, else a table. In CSV null "
+        'is an empty field, in JSON null; an undefined number is NaN, in JSON the string "NaN".',
+    )
+    out: str | None = Field(
+        default=None, description="File to write to, whole or not at all, in place of standard output."
+    )
+    columns: Words | None = Field(default=None, description="Columns to show, separated by commas, in this order.")
+    limit: int | None = Field(
+        default=None,
+        ge=0,
+        description="Rows to show at most; without it 50 in a table on a terminal, elsewhere all. 0: all.",
+    )
+    measure: Filter = Field(default=(), description="What the number is: energy, enrichment, isoscore_star …")
+    view: Filter = Field(default=(), description="representation, weight or embedding.")
+    layer: Filter = Field(default=(), description="Blocks before the place, as in `--layer 0,6,12`.")
+    role: Filter = Field(default=(), description="decoder or encoder.")
+    step: Filter = Field(default=(), description="Optimiser steps before the observation; also `first` and `last`.")
+    null: Filter = Field(default=(), description="The null that the number is relative to: haar, pairing …")
+    proxy: Filter = Field(default=(), description="Method of the subspace.")
+    timing: Filter = Field(default=(), description="rolling or anchored.")
+    where: Annotated[tuple[str, ...], _SHOWN] = Field(
+        default=(),
+        description="Condition on any column: `column=value`, or with != < > <= >=; `column=` for rows without a value."
+        " Repeat it for several; the value is taken as it stands, commas included.",
+    )
+
+
 def rows(
     run: str,
     /,
     *,
-    format: Format | None = None,
-    out: str | None = None,
-    columns: str | None = None,
-    limit: int | None = None,
-    measure: Choice = (),
-    view: Choice = (),
-    layer: Choice = (),
-    role: Choice = (),
-    step: Choice = (),
-    null: Choice = (),
-    proxy: Choice = (),
-    timing: Choice = (),
-    where: Choice = (),
+    options: Annotated[RowsCommand, Parameter(name="*")] = RowsCommand(),  # noqa: B008
 ) -> None:
     """Show the rows of a run, or write them as CSV, JSON or Parquet.
 
@@ -75,40 +101,11 @@ def rows(
     ----------
     run
         Folder of the run, or an fsspec URL.
-    format
-        `table` `csv` `json` `parquet`; without it the ending of --out decides, else a table. In CSV null is an empty
-        field, in JSON null; an undefined number is NaN, in JSON the string "NaN".
-    out
-        File to write to, whole or not at all, in place of standard output.
-    columns
-        Columns to show, separated by commas, in this order.
-    limit
-        Rows to show at most; without it 50 in a table on a terminal, elsewhere all. 0: all.
-    measure
-        What the number is: energy, enrichment, isoscore_star …
-    view
-        representation, weight or embedding.
-    layer
-        Blocks before the place, as in `--layer 0,6,12`.
-    role
-        decoder or encoder.
-    step
-        Optimiser steps before the observation; also `first` and `last`.
-    null
-        The null that the number is relative to: haar, pairing …
-    proxy
-        Method of the subspace.
-    timing
-        rolling or anchored.
-    where
-        Condition on any column: `column=value`, or with != < > <= >=; `column=` for rows without a value. Repeat it
-        for several; the value is taken as it stands, commas included.
 
     """
-    kind = format or _by_ending(out)
-    names = None if columns is None else [known_column(name.strip()) for name in columns.split(",")]
-    if limit is not None and limit < 0:
-        raise broken("--limit must be 0 or more", limit, "use 0 for all rows")
+    out = options.out
+    kind = options.format or _by_ending(out)
+    names = None if options.columns is None else [known_column(name) for name in options.columns]
     if kind == "parquet" and out is None and sys.stdout.isatty():
         raise broken(
             "Parquet is binary and must not go to a terminal", "no --out", "add --out rows.parquet, or pipe it"
@@ -117,12 +114,11 @@ def rows(
     with clearly(run):
         table = found.table()
     warn_of_damage(found)
-    given = zip(_FILTERS, (measure, view, layer, role, step, null, proxy, timing), strict=True)
-    equal = {column: [part.strip() for text in texts for part in text.split(",")] for column, texts in given}
-    kept = chosen(table, equal, where)
+    equal = {column: getattr(options, column) for column in _FILTERS}
+    kept = chosen(table, equal, options.where)
     if table.num_rows and not kept.num_rows:
         _say_what_there_is(table, equal)
-    _written(_shown(kept, names, limit, kind, out), names, kind, out, folder=found.path, all_rows=kept.num_rows)
+    _written(_shown(kept, names, options.limit, kind, out), names, kind, out, folder=found.path, all_rows=kept.num_rows)
 
 
 def _by_ending(out: str | None) -> Format:

@@ -5,23 +5,31 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
+from pydantic import Field
 
 from anisoscope.cli.examining import display, finish
 from anisoscope.cli.showing import print_table, short
-from anisoscope.study.options import given_in, made_of
+from anisoscope.study.options import RunOptions, given_in, made_of, part_of
 from anisoscope.study.theory_settings import QUICK, Laboratory
 
 if TYPE_CHECKING:
     from anisoscope.store.run import Run
 
 
-def theory(
-    *,
-    out: str | None = None,
-    quick: Annotated[bool, Parameter(negative=())] = False,
-    report: bool = True,
-    settings: Annotated[Laboratory, Parameter(name="*")] = Laboratory(),  # noqa: B008
-) -> None:
+class TheoryRun(RunOptions):
+    """What `theory` takes beside the numbers of the laboratory."""
+
+    quick: Annotated[bool, Parameter(negative=())] = Field(
+        default=False,
+        description="A tenth of the cases, half of the repetitions, 800 points; options that are given count first.",
+    )
+
+
+class TheoryCommand(Laboratory, TheoryRun):
+    """Every option of `theory`."""
+
+
+def theory(*, options: Annotated[TheoryCommand, Parameter(name="*")] = TheoryCommand()) -> None:  # noqa: B008
     """Check on manifolds of known curvature what the theory says: scalings, the law of frequency, bounds on gradients.
 
     Exponents are fitted to simulated data and come with intervals. The counter-example to the published ratio of
@@ -33,24 +41,14 @@ def theory(
     * `anisoscope theory --quick --out runs/look`
     * `anisoscope theory --dims 1,2,8 --draws 5000 --seed 1`
     * `anisoscope theory --exponents 0,0.5,1,1.5 --falloff 1`
-
-    Parameters
-    ----------
-    out
-        Folder of the run; by default runs/DATE-TIME-theory.
-    quick
-        A tenth of the cases, half of the repetitions, 800 points, for a look; flags that are given count all the same.
-    report
-        Write report.html into the run.
-
     """
-    asked = made_of(Laboratory, QUICK if quick else {}, given_in(settings))
+    asked = made_of(Laboratory, QUICK if options.quick else {}, given_in(part_of(options, Laboratory)))
     from anisoscope.study.theory import theory as study
 
     with display() as overseer:
-        run = study(asked, overseer, out=out)
+        run = study(asked, overseer, out=options.out)
     _claims(run)
-    finish(run, report=report, again="Run it again to begin anew.")
+    finish(run, report=options.report, again="Run it again to begin anew.")
 
 
 def _claims(run: Run) -> None:

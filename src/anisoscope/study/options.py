@@ -1,6 +1,6 @@
 """What all settings share: one declaration a setting gives its flag, its default, its help, its TOML key and its check.
 
-A command takes a settings class as one flattened parameter (``Annotated[PairOptions, Parameter(name="*")]``). Needs no
+A command takes one settings class as a flattened parameter (``Annotated[PairCommand, Parameter(name="*")]``). Needs no
 torch: help and wrong use are answered before anything heavy is imported.
 """
 
@@ -53,7 +53,31 @@ Known = AfterValidator
 class Settings(BaseModel):
     """Frozen, and a typo is an error."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+
+class CommandOptions(Settings):
+    """What every command takes: a TOML file with any of its options. What is given as a flag counts before it."""
+
+    config: Path | None = Field(
+        default=None, description="A TOML file with any of these options, underscores for dashes; flags go first."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read(cls, data: Any) -> Any:
+        if not isinstance(data, Mapping) or not data.get("config"):
+            return data
+        return without_nested_config(data["config"]) | dict(data)
+
+
+class RunOptions(CommandOptions):
+    """What every command takes that makes a run."""
+
+    out: str | None = Field(
+        default=None, description="Folder of the run, or an fsspec URL; by default runs/DATE-TIME-COMMAND."
+    )
+    report: bool = Field(default=True, description="Write report.html into the run when it is finished.")
 
 
 class WithPlugins(Settings):
@@ -106,13 +130,28 @@ def told(error: ValidationError) -> BrokenRuleError:
         return BrokenRuleError(f"{said}; see --help")
     flag = f"--{str(first['loc'][0]).replace('_', '-')}"
     rule = _RULES.get(first["type"])
-    stated = f"{flag}: {said}" if rule is None else f"{flag} {rule.format(**first.get('ctx', {}))}"
+    if rule is not None:
+        said = rule.format(**first.get("ctx", {}))
+    stated = f"{flag} {said}" if rule is not None or said.startswith("must ") else f"{flag}: {said}"
     return broken(stated, repr(first.get("input"))[:80], "see --help")
 
 
 def given_in(settings: BaseModel) -> dict[str, Any]:
     """The settings that were given, without the defaults."""
     return settings.model_dump(exclude_unset=True)
+
+
+def part_of(settings: BaseModel, kind: type[Made]) -> Made:
+    """The settings of one kind among those of a command; what was not given there stays not given."""
+    return kind(**{name: value for name, value in given_in(settings).items() if name in kind.model_fields})
+
+
+def without_nested_config(file: str | Path) -> dict[str, Any]:
+    """The table of a TOML file, which must not name another file."""
+    found = read_toml(file)
+    if "config" in found:
+        raise broken("a configuration must not name another one", f"config in {file}", "put its settings here")
+    return found
 
 
 def read_toml(file: str | Path) -> dict[str, Any]:

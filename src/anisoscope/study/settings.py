@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
 from anisoscope.capture.schedule import log_spaced
 from anisoscope.errors import broken
-from anisoscope.study.options import Known, Numbers, WithPlugins, Words, known_words, made_of, read_toml
+from anisoscope.study.options import Known, Numbers, WithPlugins, Words, known_words, made_of
 from anisoscope.vocabulary import PROXIES
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -131,14 +130,12 @@ class PairSettings(PairOptions):
         return tuple(rank for rank in self.ranks if rank != self.rank and rank < self.width)
 
 
-def settings_of(preset: str, file: str | Path | None, flags: Mapping[str, Any]) -> PairSettings:
-    """The settings of a preset, changed by a TOML file, changed by flags (``None``: not given).
+def settings_of(preset: str, given: Mapping[str, Any]) -> PairSettings:
+    """The settings of a preset, changed by what is given.
 
-    >>> settings_of("small", None, {"steps": 100}).steps
+    >>> settings_of("small", {"steps": 100}).steps
     100
     """
     if preset not in PRESETS:
         raise broken(f"preset must be one of {' '.join(PRESETS)}", repr(preset), "use tiny")
-    file_layer = read_toml(file) if file is not None else {}
-    given = {name: value for name, value in flags.items() if value is not None}
-    return made_of(PairSettings, PRESETS[preset], file_layer, given)
+    return made_of(PairSettings, PRESETS[preset], given)

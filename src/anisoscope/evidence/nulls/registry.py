@@ -1,10 +1,13 @@
 """Nulls by name. One of your own is one registration; its words are kept in ``anisoscope.vocabulary``.
 
-Letters: D width, K rank, R draws.
+One that belongs to the package is its words in the vocabulary and a function ``against_NAME`` in any file of this
+folder, where it is found by its name. Letters: D width, K rank, R draws.
 """
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -13,27 +16,22 @@ from torch import Tensor
 
 from anisoscope import vocabulary
 from anisoscope.errors import broken
-from anisoscope.evidence.nulls.axes import against_axes
+from anisoscope.evidence import nulls
 from anisoscope.evidence.nulls.comparison import Against, Judged, logit
-from anisoscope.evidence.nulls.haar import against_haar
-from anisoscope.evidence.nulls.init import against_init
-from anisoscope.evidence.nulls.normal import against_normal
-from anisoscope.evidence.nulls.pairing import against_pairing, against_pairing_token
-from anisoscope.evidence.nulls.targets import against_targets, against_targets_uniform
 from anisoscope.evidence.spectral import Draws
 
 Draw = Callable[[Tensor, Tensor, int, torch.Generator], Tensor]
 Mean = Callable[[Tensor, Tensor], float]
-METHODS: dict[str, Callable[[Judged], Against]] = {
-    "haar": against_haar,
-    "normal": against_normal,
-    "pairing": against_pairing,
-    "pairing-token": against_pairing_token,
-    "axes": against_axes,
-    "init": against_init,
-    "targets": against_targets,
-    "targets-uniform": against_targets_uniform,
-}
+
+
+def _found_in_this_folder() -> dict[str, Callable[[Judged], Against]]:
+    names = [module.name for module in pkgutil.iter_modules(nulls.__path__) if module.name != "registry"]
+    modules = [importlib.import_module(f"{nulls.__name__}.{name}") for name in names]
+    functions = {name: function for module in modules for name, function in vars(module).items()}
+    return {null: functions[f"against_{null.replace('-', '_')}"] for null in vocabulary.NULLS}
+
+
+METHODS = _found_in_this_folder()
 
 
 @dataclass(frozen=True, slots=True)
