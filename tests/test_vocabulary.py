@@ -32,6 +32,8 @@ REGISTRIES = {
     ("geometry/registry.py", "measures"),
     ("evidence/nulls/registry.py", "nulls"),
     ("study/settings.py", "proxies"),
+    ("evidence/verify.py", "proxies"),
+    ("report/claims.py", "outcomes"),
 }
 
 

@@ -14,6 +14,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from anisoscope.capture.compiled import eagerly
@@ -117,7 +118,16 @@ class Scope:
         anchor = evidence.anchor
         anchor = anchor if anchor is not None else (None if steps is None else anchor_step(steps))
         every_null = tuple(dict.fromkeys((*nulls, *(LABEL_NULLS if targets else ()))))
-        request = Request(names, rank, tuple(evidence.subsets), every_null, resamples, seed, tuple(evidence.ranks))
+        request = Request(
+            names,
+            rank,
+            tuple(evidence.subsets),
+            every_null,
+            resamples,
+            seed,
+            tuple(evidence.ranks),
+            margin=evidence.margin,
+        )
         self._company = Company(session.timeout)
         self._run: Run | None = None
         sink = session.sink
@@ -154,11 +164,15 @@ class Scope:
         self._tokens_seen = 0
 
     @contextmanager
-    def step(self, tokens: int | None = None) -> Iterator[None]:
+    def step(
+        self, tokens: int | None = None, *, documents: Sequence[int] | Tensor | np.ndarray | None = None
+    ) -> Iterator[None]:
         """One optimiser step, observed if it is due. An exception inside removes every hook and passes on.
 
         ``tokens`` says how many tokens the step trains on, on this rank; without it steps that are not observed are
-        taken to be as large as the next one that is.
+        taken to be as large as the next one that is. ``documents`` are ids of the document that each sequence is of, in
+        the order in which sequences pass, over all micro-batches: sequences of one document are then one unit of folds
+        and intervals. Without it every sequence is taken to be independent of the others.
         """
         if self._closed:
             raise broken("a scope must be open to take a step", "closed", "make a new scope")
@@ -174,7 +188,7 @@ class Scope:
                 yield
             else:
                 with ExitStack() as stack:
-                    taps = self._attached(stack)
+                    taps = self._attached(stack, documents)
                     yield
                 try:
                     self._finish(taps)
@@ -241,8 +255,9 @@ class Scope:
         """Rows that are there already, without waiting."""
         return list(self._series.rows)
 
-    def _attached(self, stack: ExitStack) -> Taps:
+    def _attached(self, stack: ExitStack, documents: Sequence[int] | Tensor | np.ndarray | None) -> Taps:
         """Hooks on for this step."""
+        known = None if documents is None else torch.as_tensor(documents).reshape(-1)
         judged = self._schedule.judged(self._step)
         views = self.views if judged else tuple(view for view in self.views if view != "embedding")
         embedding = self.sites.embedding if "embedding" in views else None
@@ -261,7 +276,8 @@ class Scope:
         if self._whole_compiled:
             stack.enter_context(eagerly())
         remember = bool(self._assembly.label_nulls) and not always
-        return stack.enter_context(Taps(self._model, sites, listener, layers=layers, remember=remember))
+        tapped = Taps(self._model, sites, listener, layers=layers, remember=remember, documents=known)
+        return stack.enter_context(tapped)
 
     def _finish(self, taps: Taps) -> None:
         """The end of a step: nothing is lost if this rank fails here, for it says so to the others."""

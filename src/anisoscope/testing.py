@@ -185,6 +185,45 @@ def coupled_energies(n: int, *, sigma: float = 1.0, coupling: float = 0.5, seed:
     mean = float((weight * shares(many, other)).sum() / weight.sum())
     z, own = _normal(2, n, generator=generator)
     share, energy = shares(z, own), (sigma * z).exp()
-    g = torch.zeros(n, 2, 6, dtype=torch.float64)
-    g[:, 0, 0], g[:, 1, 4] = (energy * share).sqrt(), (energy * (1 - share)).sqrt()
-    return g, mean / (1 - mean) / (2 / 4)
+    return _of_shares(energy, share), mean / (1 - mean) / (2 / 4)
+
+
+def sequences_of_documents(
+    documents: int, *, each: int = 4, spread: float = 1.0, seed: int = 0
+) -> tuple[Tensor, Tensor, float]:
+    """Gradients ``(n, 2, 6)`` of which ``each`` sequences share a document, and with it most of their direction.
+
+    Also returned are the document of each sequence and the true odds ratio over random directions of rank 2. Sequences
+    of one document are not independent: an interval over sequences is too narrow.
+    """
+    generator = torch.Generator().manual_seed(seed)
+
+    def shares(common: Tensor, own: Tensor) -> Tensor:
+        return torch.sigmoid(spread * common + 0.3 * own - 0.5)
+
+    mean = float(shares(*(_normal(1 << 18, generator=torch.Generator().manual_seed(k)) for k in (1, 2))).mean())
+    ids = torch.arange(documents).repeat_interleave(each)
+    common = _normal(documents, generator=generator)[ids]
+    own, size = _normal(2, len(ids), generator=generator)
+    return _of_shares((0.3 * size).exp(), shares(common, own)), ids, mean / (1 - mean) / (2 / 4)
+
+
+def rare_large_tokens(
+    n: int, *, length: int = 64, factor: float = 100.0, rate: float = 0.01, lift: float = 2.0, seed: int = 0
+) -> tuple[Tensor, float]:
+    """Gradients ``(n, T, 6)`` of which one token in a hundred is ``factor`` times larger; the rest of all is alike.
+
+    The first two coordinates have ``lift`` times the energy of the others, which is the true odds ratio over random
+    directions of rank 2. A handful of tokens holds nearly all of the energy, so few units are behind any number.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    large = torch.rand(n, length, 1, generator=generator) < rate
+    scale = torch.tensor([lift, lift, 1, 1, 1, 1], dtype=torch.float64).sqrt()
+    return torch.where(large, factor, 1.0) * _normal(n, length, 6, generator=generator) * scale, lift
+
+
+def _of_shares(energy_n: Tensor, share_n: Tensor) -> Tensor:
+    """Sequences of two tokens, one inside the first two coordinates and one outside, with given energy and share."""
+    g = torch.zeros(len(energy_n), 2, 6, dtype=torch.float64)
+    g[:, 0, 0], g[:, 1, 4] = (energy_n * share_n).sqrt(), (energy_n * (1 - share_n)).sqrt()
+    return g

@@ -1,9 +1,14 @@
-"""The ladder of nulls: how far a claim climbs. A pure function of rows, without torch; evidence and report share it.
+"""From rows to words: the outcome of a number against its null, the ladder of a model, the verdict of a window.
 
-A layer passes a rung if its enrichment over that null is above 1, its interval excludes 1 and q ≤ 0.05. A model passes
-when more than half of its layers do, a window of training when more than half of its observations do. The verdict is
-the last rung of the unbroken run of passes; later rungs are shown, not counted. A rung without interval or p is
-undetermined and ends the run. *Depleted* is the same below 1.
+Pure functions of rows, without torch; evidence and report share them.
+
+An *outcome* is about one layer and one null. *above*: the 95 % interval of the odds ratio lies above 1 and q ≤ 0.05;
+*below* likewise. *equal*: the 90 % interval lies inside the margin, ``1/m`` to ``m``, declared before the run (over
+``haar`` also p > 0.05). Where an effect is certain and within the margin, both are said: *equal, above 1*. Else the
+rows *cannot tell*: a missing significance is no equality.
+
+Each layer passes nulls by itself, in the order of the ladder; its height is the last null of its unbroken run of
+*above*. A model reaches the greatest height that more than half of its layers reach.
 """
 
 from __future__ import annotations
@@ -11,125 +16,262 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from anisoscope.errors import broken
 from anisoscope.vocabulary import OUTCOMES, ladder_of
 
-Status = str  # a word of ``vocabulary.OUTCOMES``
 ALPHA = 0.05
+MARGIN = 1.25
+MIXED = 0.1
+"""From this share of layers on both sides of a null, the model is called mixed."""
+ABOVE, BELOW = frozenset({"above", "equal, above 1"}), frozenset({"below", "equal, below 1"})
+"""Outcomes that count as above and as below."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """One null of the ladder and how it was met."""
+    """One null of the ladder, the outcome against it, and the numbers in words."""
 
     null: str
-    status: Status
+    outcome: str
     why: str
+
+
+def outcome_of(row: Mapping[str, Any], margin: float = MARGIN) -> Rung:
+    """Judge one row of enrichment against its null.
+
+    >>> row = dict(null="axes", value=5.0, low=3.0, high=8.0, low90=3.2, high90=7.7, p=0.001, q=0.002)
+    >>> outcome_of(row).outcome, outcome_of(row | dict(value=1.0, low=0.9, high=1.1, low90=0.92, high90=1.08)).outcome
+    ('above', 'equal')
+    >>> outcome_of(row | dict(low=None)).outcome, outcome_of(row | dict(q=0.3)).why
+    ('cannot tell', '5 [3, 8], q = 0.3: q is above 0.05')
+    """
+    null, value, low, high = row["null"], row.get("value"), row.get("low"), row.get("high")
+    q, q_floor = row.get("q"), row.get("q_floor")
+    if value is None or math.isnan(value):
+        return Rung(null, "not measured", row.get("note") or "not measured")
+    if low is None or high is None or math.isnan(low) or math.isnan(high):
+        return Rung(null, "cannot tell", f"{value:.3g} without an interval")
+    numbers = f"{value:.3g} [{low:.3g}, {high:.3g}]"
+    equal = _is_equal(row, margin)
+    if q is None or math.isnan(q):
+        if equal:
+            return Rung(null, "equal", numbers)
+        return Rung(null, "cannot tell", f"{numbers} without a p-value")
+    numbers += f", q = {q:.2g}"
+    side = "above" if low > 1 else "below" if high < 1 else None
+    if side is not None and q <= ALPHA:
+        return Rung(null, f"equal, {side} 1" if equal else side, numbers)
+    if equal:
+        return Rung(null, "equal", numbers)
+    if side is not None:
+        few = q_floor is not None and q_floor > ALPHA
+        why = f"too few arrangements, q cannot be below {q_floor:.2g}" if few else f"q is above {ALPHA}"
+        return Rung(null, "cannot tell", f"{numbers}: {why}")
+    return Rung(null, "cannot tell", f"{numbers}: the interval includes 1")
+
+
+def outcome_over(row: Mapping[str, Any], floor: float | None) -> str | None:
+    """Judge a number that is no ratio, such as the captured share, against what chance gives; equality is not told."""
+    value, low, high, q = (row.get(name) for name in ("value", "low", "high", "q"))
+    if value is None or math.isnan(value) or floor is None:
+        return "not measured"
+    if low is None or high is None or q is None or q > ALPHA:
+        return "cannot tell"
+    return "above" if low > floor else "below" if high < floor else "cannot tell"
+
+
+def _is_equal(row: Mapping[str, Any], margin: float) -> bool:
+    low, high, p = row.get("low90"), row.get("high90"), row.get("p")
+    if low is None or high is None or not (1 / margin <= low and high <= margin):
+        return False
+    return row["null"] != "haar" or (p is not None and p > ALPHA)
+
+
+@dataclass(frozen=True, slots=True)
+class Climb:
+    """How far one layer gets: the ``last`` null of its unbroken run of *above*, None where it passes none."""
+
+    view: str
+    last: str | None
+    rungs: tuple[Rung, ...]
+
+    @property
+    def height(self) -> int:
+        """How many nulls it passes in a row."""
+        return 0 if self.last is None else ladder_of(self.view).index(self.last) + 1
+
+
+def climb(rungs: Iterable[Rung], *, view: str) -> Climb:
+    """The climb of one layer, in the order of the view's ladder; a null without a row is not measured."""
+    given = {rung.null: rung for rung in rungs}
+    ordered = tuple(given.get(null, Rung(null, "not measured", "not measured")) for null in ladder_of(view))
+    last: str | None = None
+    for rung in ordered:
+        if rung.outcome not in ABOVE:
+            break
+        last = rung.null
+    return Climb(view, last, ordered)
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How far a claim climbs: ``last`` rung passed (``None``: not even the first), ``first_not_passed``, and why."""
+    """How far a model gets: the greatest height that more than half of its layers (or of what is counted) reach.
+
+    ``reached`` counts, for each null, those whose height is at least that; ``outcomes`` counts outcomes null by null,
+    whatever came before. Counts are weights where observations weigh differently; they add up to ``total``.
+    """
 
     view: str
     last: str | None
-    first_not_passed: str | None
-    why: str
-    rungs: tuple[Rung, ...]
+    total: float
+    reached: dict[str, float]
+    outcomes: dict[str, dict[str, float]]
+    why: dict[str, str] = field(default_factory=dict)  # an example for each null: numbers of its commonest outcome
+
+    @property
+    def height(self) -> int:
+        """How many nulls are passed in a row."""
+        return 0 if self.last is None else ladder_of(self.view).index(self.last) + 1
+
+    @property
+    def first_not_passed(self) -> str | None:
+        """The null at which it ends."""
+        nulls = ladder_of(self.view)
+        return nulls[self.height] if self.height < len(nulls) else None
+
+    def commonest(self, null: str) -> str:
+        """The most frequent outcome at a null, those that are above and equal counted as above, and so below."""
+        counts = self.merged(null)
+        return max(OUTCOMES, key=lambda name: counts.get(name, 0.0))
+
+    def merged(self, null: str) -> dict[str, float]:
+        """Counts at a null, with what is equal and above (or below) counted as above (or below)."""
+        found: dict[str, float] = {}
+        for name, count in self.outcomes.get(null, {}).items():
+            name = "above" if name in ABOVE else "below" if name in BELOW else name
+            found[name] = found.get(name, 0.0) + count
+        return found
+
+    def is_mixed(self, null: str) -> bool:
+        """Whether layers lie on both sides of a null, at least a tenth on each."""
+        counts = self.merged(null)
+        return min(counts.get("above", 0.0), counts.get("below", 0.0)) >= MIXED * self.total > 0
 
     def __str__(self) -> str:
-        reached = f"passes up to {self.last}" if self.last else "not supported"
-        return reached if self.first_not_passed is None else f"{reached}; {self.first_not_passed}: {self.why}"
+        nulls = ladder_of(self.view)
+        heights = ", ".join(f"{null} {_count(self.reached[null])}" for null in nulls)
+        reached = f"passes up to {self.last}" if self.last else "passes no null"
+        counts = f" (of {_count(self.total)} {'layer' if self.total == 1 else 'layers'}: {heights})"
+        missed = self.first_not_passed
+        if missed is None:
+            return f"{reached}{counts}"
+        mixed = ", mixed" if self.is_mixed(missed) else ""
+        found, why = self.commonest(missed), self.why.get(missed)
+        return f"{reached}{counts}; {missed}: {found}{mixed}{f' ({why})' if why and why != found else ''}"
 
 
 @dataclass(frozen=True, slots=True)
 class Ladder:
-    """Verdicts of each layer (of each layer and module, where a layer has several) and of the model."""
+    """The climb of each layer (of each layer and module, where a layer has several), and the verdict of the model."""
 
-    layers: dict[Any, Verdict]
+    layers: dict[Any, Climb]
     model: Verdict
 
 
-def rung(null: str, value: float | None, low: float | None, high: float | None, q: float | None) -> Rung:
-    """Judge one number against one null.
+def ladder(rows: Iterable[Mapping[str, Any]], *, view: str, margin: float = MARGIN) -> Ladder:
+    """Verdicts from rows of one model and observation, each with ``layer null value low high low90 high90 p q``.
 
-    >>> rung("haar", 5.0, 3.0, 8.0, 0.002).status, rung("haar", 0.4, 0.2, 0.7, 0.002).status
-    ('passed', 'depleted')
-    >>> rung("haar", 5.0, None, None, 0.002)
-    Rung(null='haar', status='undetermined', why='no interval')
-    """
-    if value is None or math.isnan(value):
-        return Rung(null, "undetermined", "not measured")
-    if low is None or high is None or math.isnan(low) or math.isnan(high):
-        return Rung(null, "undetermined", "no interval")
-    if q is None or math.isnan(q):
-        return Rung(null, "undetermined", "no p-value")
-    numbers = f"{value:.3g} [{low:.3g}, {high:.3g}], q = {q:.2g}"
-    if q > ALPHA:
-        return Rung(null, "not passed", f"{numbers}: q is above {ALPHA}")
-    if value > 1 and low > 1:
-        return Rung(null, "passed", numbers)
-    if value < 1 and high < 1:
-        return Rung(null, "depleted", f"{numbers}: below 1")
-    return Rung(null, "not passed", f"{numbers}: the interval includes 1")
-
-
-def majority(rungs: Sequence[Rung], *, of: str) -> Rung:
-    """The rung of a whole (a model of layers, a window of observations): what more than half of its parts say."""
-    if not rungs:
-        raise broken(f"a majority of {of} must have at least one", 0, "pass the rows of a finished observation")
-    count = {status: sum(r.status == status for r in rungs) for status in OUTCOMES}
-    half, null = len(rungs) / 2, rungs[0].null
-    for status in ("passed", "depleted"):
-        if count[status] > half:
-            return Rung(null, status, f"{count[status]} of {len(rungs)} {of} {status}")
-    if count["undetermined"] and max(count["passed"], count["depleted"]) + count["undetermined"] > half:
-        why = next(r.why for r in rungs if r.status == "undetermined")
-        return Rung(null, "undetermined", f"{count['undetermined']} of {len(rungs)} {of} undetermined ({why})")
-    return Rung(null, "not passed", f"only {count['passed']} of {len(rungs)} {of} passed")
-
-
-def climb(rungs: Iterable[Rung], *, view: str) -> Verdict:
-    """The verdict of a set of rungs, in the order of the view's ladder; a rung that is missing is undetermined."""
-    order = ladder_of(view)
-    given = {r.null: r for r in rungs}
-    ordered = tuple(given.get(null, Rung(null, "undetermined", "not measured")) for null in order)
-    last: str | None = None
-    for step in ordered:
-        if step.status != "passed":
-            return Verdict(view, last, step.null, f"{step.status} ({step.why})", ordered)
-        last = step.null
-    return Verdict(view, last, None, "all rungs passed", ordered)
-
-
-def ladder(rows: Iterable[Mapping[str, Any]], *, view: str) -> Ladder:
-    """Verdicts from rows of one model and step, each with ``layer null value low high q``.
-
-    >>> row = dict(null="haar", value=4.0, low=2.0, high=8.0, q=0.01)
+    >>> row = dict(null="haar", value=4.0, low=2.0, high=8.0, p=0.01, q=0.01)
     >>> print(ladder([dict(row, layer=0), dict(row, layer=1, q=0.5), dict(row, layer=2)], view="representation").model)
-    passes up to haar; axes: undetermined (3 of 3 layers undetermined (not measured))
+    passes up to haar (of 3 layers: haar 2, axes 0, init 0, targets 0, targets-uniform 0); axes: not measured
     """
-    by_site: dict[tuple[Any, Any], dict[str, Rung]] = {}
+    by_site: dict[tuple[Any, Any], list[Rung]] = {}
     for row in rows:
-        met = rung(row["null"], row.get("value"), row.get("low"), row.get("high"), row.get("q"))
-        by_site.setdefault((row["layer"], row.get("site")), {})[row["null"]] = met
-    modules = Counter(layer for layer, _ in by_site)
-    by_layer = {site if modules[site[0]] > 1 else site[0]: found for site, found in by_site.items()}
-    if not by_layer:
+        by_site.setdefault((row["layer"], row.get("site")), []).append(outcome_of(row, margin))
+    if not by_site:
         raise broken("a ladder must have the rows of at least one layer", 0, "pass a finished observation")
-    missing = {null: Rung(null, "undetermined", "not measured") for null in ladder_of(view)}
-    layers = {layer: climb(found.values(), view=view) for layer, found in by_layer.items()}
-    model = [majority([found.get(null, missing[null]) for found in by_layer.values()], of="layers") for null in missing]
-    return Ladder(layers, climb(model, view=view))
+    modules = Counter(layer for layer, _ in by_site)
+    layers = {site if modules[site[0]] > 1 else site[0]: climb(found, view=view) for site, found in by_site.items()}
+    return Ladder(layers, counted(list(layers.values()), view=view))
 
 
-def window(verdicts: Sequence[Verdict]) -> Verdict:
-    """The verdict of a window of training from those of its observations."""
+def counted(climbs: Sequence[Climb], *, view: str, weights: Sequence[float] | None = None) -> Verdict:
+    """The verdict over climbs of equal or given weight."""
+    weights = [1.0] * len(climbs) if weights is None else weights
+    nulls, total = ladder_of(view), sum(weights)
+    reached = {
+        null: sum(w for c, w in zip(climbs, weights, strict=True) if c.height > place)
+        for place, null in enumerate(nulls)
+    }
+    outcomes: dict[str, dict[str, float]] = {null: {} for null in nulls}
+    for one, weight in zip(climbs, weights, strict=True):
+        for rung in one.rungs:
+            outcomes[rung.null][rung.outcome] = outcomes[rung.null].get(rung.outcome, 0.0) + weight
+    last = None
+    for null in nulls:
+        if 2 * reached[null] > total:
+            last = null
+    found = Verdict(view, last, total, reached, outcomes)
+    examples: dict[str, str] = {}
+    for rung in (rung for one in climbs for rung in one.rungs):
+        if rung.outcome == found.commonest(rung.null):
+            examples.setdefault(rung.null, rung.why)
+    return Verdict(view, last, total, reached, outcomes, examples)
+
+
+def over_observations(verdicts: Sequence[Verdict], weights: Sequence[float]) -> Verdict:
+    """The verdict of a window: the greatest height that more than half of its weight reaches.
+
+    Counts become averages over the window, in layers.
+    """
     if not verdicts:
         raise broken("a window must hold at least one observation", 0, "observe more often")
-    view = verdicts[0].view
-    columns = zip(*(verdict.rungs for verdict in verdicts), strict=True)
-    return climb([majority(column, of="observations") for column in columns], view=view)
+    view, whole = verdicts[0].view, sum(weights)
+    share = [w / whole for w in weights] if whole > 0 else [1 / len(verdicts)] * len(verdicts)
+    nulls = ladder_of(view)
+    last = None
+    for place, null in enumerate(nulls):
+        if sum(w for v, w in zip(verdicts, share, strict=True) if v.height > place) > 0.5 + 1e-12:
+            last = null
+    outcomes: dict[str, dict[str, float]] = {null: {} for null in nulls}
+    for v, w in zip(verdicts, share, strict=True):
+        for null in nulls:
+            for name, count in v.outcomes[null].items():
+                outcomes[null][name] = outcomes[null].get(name, 0.0) + w * count
+    reached = {null: sum(w * v.reached[null] for v, w in zip(verdicts, share, strict=True)) for null in nulls}
+    total = sum(w * v.total for v, w in zip(verdicts, share, strict=True))
+    found = Verdict(view, last, total, reached, outcomes)
+    heaviest = max(range(len(verdicts)), key=lambda k: share[k])
+    return Verdict(view, last, total, reached, outcomes, {n: _example(verdicts, heaviest, found, n) for n in nulls})
+
+
+def weights_of(steps: Sequence[int], first: float, last: float) -> list[float]:
+    """How much each observation of a window weighs: the steps of the window nearer to it than to any other there.
+
+    So a verdict does not depend on how densely a part of the window was observed.
+
+    >>> weights_of([1, 2, 4, 30], 1, 30)
+    [0.5, 1.5, 14.0, 13.0]
+    """
+    ordered = sorted(set(steps))
+    edges = [first, *((a + b) / 2 for a, b in pairwise(ordered)), last]
+    weight = {step: max(edges[k + 1] - edges[k], 0.0) for k, step in enumerate(ordered)}
+    if len(ordered) == 1 or not sum(weight.values()) > 0:
+        return [1.0] * len(steps)
+    return [weight[step] for step in steps]
+
+
+def _example(verdicts: Sequence[Verdict], heaviest: int, found: Verdict, null: str) -> str:
+    wanted = found.commonest(null)
+    for verdict in (verdicts[heaviest], *verdicts):
+        if verdict.commonest(null) == wanted and null in verdict.why:
+            return verdict.why[null]
+    return ""
+
+
+def _count(value: float) -> str:
+    return f"{value:.0f}" if abs(value - round(value)) < 1e-9 else f"{value:.1f}"

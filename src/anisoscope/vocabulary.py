@@ -119,7 +119,6 @@ VIEWS: dict[str, View] = _by_name(
             "Rows of the gradient of the input embedding, and of its update; one a type.",
             fitted_on="activations",
             judged_on=("gradients", "gradients-out", "update", "update-raw"),
-            units="types",
         ),
     ]
 )
@@ -157,15 +156,20 @@ TIMINGS: dict[str, str] = {
     "anchored": "fitted on the first 30 % of training, then frozen",
 }
 WINDOWS: dict[str, str] = {
-    "early": f"the first {100 * EARLY:.0f} % of training",
-    "late": f"the last {100 - 100 * LATE:.0f} % of training",
+    "before": "step 0, before the first update",
+    "early": f"after step 0, up to {100 * EARLY:.0f} % of training",
+    "middle": f"from {100 * EARLY:.0f} % to {100 * LATE:.0f} %",
+    "late": f"the last {100 - 100 * LATE:.0f} %",
 }
 OUTCOMES: dict[str, Outcome] = _by_name(
     [
-        Outcome("passed", "above the null", mark="circle"),
-        Outcome("depleted", "below the null", mark="triangle"),
-        Outcome("not passed", "not told apart from the null", mark="circle"),
-        Outcome("undetermined", "no interval or no p-value", mark="circle", glyph="?"),
+        Outcome("above", "the 95 % interval lies above the null and q ≤ 0.05", mark="circle"),
+        Outcome("below", "the 95 % interval lies below the null and q ≤ 0.05", mark="triangle"),
+        Outcome("equal", "the 90 % interval lies inside the margin", mark="circle", glyph="="),
+        Outcome("equal, above 1", "above, and inside the margin; counts as above", mark="circle"),
+        Outcome("equal, below 1", "below, and inside the margin; counts as below", mark="triangle"),
+        Outcome("cannot tell", "none of these: the rows do not decide", mark="circle", glyph="?"),
+        Outcome("not measured", "there is no number", mark="circle"),
     ]
 )
 
@@ -332,6 +336,12 @@ MEASURES: dict[str, Measure] = _by_name(
         ),
         Measure("energy", "energy share", "part of the gradient's energy inside the proxy: tr(QᵀMQ)/tr M"),
         Measure("enrichment", "enrichment", "odds ratio of the energy share over that of a null", no_effect=1.0),
+        Measure(
+            "pooled_enrichment",
+            "pooled enrichment",
+            "mean over layers of the log enrichment, as a ratio; its interval is over units, which layers share",
+            no_effect=1.0,
+        ),
         Measure(
             "isotropy_gain",
             "isotropy gain",
@@ -511,12 +521,22 @@ def bin_of(subset: str | None) -> tuple[str, str, int] | None:
 def in_window(step: int | None, total: int, window: str) -> bool:
     """Whether a step lies in a window of a training of ``total`` steps.
 
-    >>> in_window(3, 10, "early"), in_window(5, 10, "late"), in_window(7, 10, "late")
-    (True, False, True)
+    >>> [name for step in (0, 3, 5, 7) for name in WINDOWS if in_window(step, 10, name)]
+    ['before', 'early', 'middle', 'late']
     """
     if step is None:
         return False
-    return step <= EARLY * total if window == "early" else step >= LATE * total and step > 0
+    if step == 0 or window == "before":
+        return step == 0 and window == "before"
+    if window == "early":
+        return step <= EARLY * total
+    return step >= LATE * total if window == "late" else EARLY * total < step < LATE * total
+
+
+def window_bounds(window: str, total: int) -> tuple[float, float]:
+    """First and last step of a window of a training of ``total`` steps."""
+    bounds = {"before": (0.0, 0.0), "early": (1.0, EARLY * total), "middle": (EARLY * total, LATE * total)}
+    return bounds.get(window, (LATE * total, float(total)))
 
 
 def anchor_step(steps: int) -> int:

@@ -29,8 +29,14 @@ def test_table_and_json_of_a_file(tmp_path, capsys):
     fit = values["two_nn", "fit"]
     expected = two_nn(X)
     assert (fit["value"], fit["low"], fit["high"]) == pytest.approx((expected.value, expected.low, expected.high))
+    for name in ("two_nn", "levina_bickel", "gride"):  # the rows are Gaussian: their control reads the same
+        rows = [row for row in result["measures"] if row["measure"] == name]
+        assert rows
+        assert all(row["floor"] == pytest.approx(row["value"], rel=0.25) for row in rows)
     cli.main(["measure", str(tmp_path / "x.npy")])
     table = capsys.readouterr().out
+    assert "of a dimension, what a Gaussian cloud of equal covariance and n reads" in table
+    assert "interval of a dimension: sampling error at this n" in table
     for name in (
         "top_share",
         "average_cosine",

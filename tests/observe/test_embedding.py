@@ -63,7 +63,9 @@ def test_gradient_and_update_are_those_of_the_real_table():
     without_decay = after - before * (1 - 1e-2 * 5.0)
     assert value(rows, "update")["value"] == pytest.approx(pooled_share(before, without_decay, ids), rel=1e-4)
     assert value(rows, "update")["value"] != pytest.approx(value(rows, "update-raw")["value"], rel=1e-3)
-    assert value(rows, "gradients", "enrichment", null="haar")["n"] == len(ids)
+    assert value(rows, "gradients")["n"] == len(ids)
+    assert value(rows, "gradients", "enrichment", null="haar")["n"] == 12  # sequences
+    assert value(rows, "update", "enrichment", null="haar")["low"] is None
     assert {r["tensor"] for r in rows if r["proxy"]} == {"gradients", "update", "update-raw"}
 
 

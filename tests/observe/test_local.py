@@ -56,8 +56,12 @@ def test_tangents_curvature_and_visible_curvature_of_a_planted_sphere():
     found = judged(observed(x, normal(N, WIDTH), counts), torch.eye(WIDTH)[:, :3].double())
     inside = found["tangent_overlap", None, "no-first"]
     assert inside["value"] == pytest.approx(1.0, abs=1e-3)
-    assert found["tangent_overlap", "random proxy", "no-first"]["value"] == pytest.approx(3 / WIDTH)
-    assert inside["p"] < 0.01
+    chance = found["tangent_overlap", "random proxy", "no-first"]
+    assert chance["value"] == pytest.approx(3 / WIDTH)
+    assert chance["p"] < 0.01
+    # A sphere is a cloud of one radius and random directions: its control is a sphere as well, and nothing is left.
+    assert inside["floor"] == pytest.approx(1.0, abs=1e-3)
+    assert inside["p"] > 0.05
     bent = found["curvature", "rms", "no-first"]
     assert bent["value"] == pytest.approx(0.5, rel=0.05)
     assert found["curvature", "along proxy over random", "no-first"]["low"] < 1.05
@@ -83,14 +87,21 @@ def test_tangents_that_would_take_most_of_the_tokens_are_not_told(monkeypatch):
     assert row["note"].startswith("cannot tell: a tangent of ")
 
 
-def test_wide_directions_alone_are_not_called_tangent():
-    """A Gaussian has no tangents: what its proxy holds of its neighbourhoods is what the control holds."""
+@pytest.mark.parametrize("degrees", [None, 4])
+def test_wide_directions_and_heavy_tails_alone_are_not_called_tangent(degrees):
+    """No elliptical cloud has tangents: what a proxy holds of its neighbourhoods is what the control holds."""
     x = normal(N, WIDTH) * torch.linspace(3, 0.2, WIDTH)
+    if degrees is not None:
+        x /= (normal(N, degrees, seed=5).square().mean(1, keepdim=True)).sqrt()
     found = judged(observed(x, normal(N, WIDTH)), torch.eye(WIDTH)[:, :6].double())
-    inside, control = (found["tangent_overlap", variant, "no-first"] for variant in (None, "gaussian"))
+    inside, control, over = (
+        found["tangent_overlap", variant, "no-first"] for variant in (None, "elliptical", "over elliptical")
+    )
     assert inside["value"] > found["tangent_overlap", "normal part", "no-first"]["high"]
-    assert inside["low"] < control["high"]
-    assert control["low"] < inside["high"]
+    assert inside["floor"] == control["value"]
+    assert over["value"] == pytest.approx(inside["value"] - control["value"])
+    assert over["p"] == inside["p"] > 0.05
+    assert over["low"] < 0 < over["high"]
 
 
 def test_tangents_that_are_not_the_wide_directions_are_told():
@@ -101,9 +112,11 @@ def test_tangents_that_are_not_the_wide_directions_are_told():
     x = islands[torch.randint(0, 8, (N,), generator=generator)]
     x[:, :2] += normal(N, 2)
     found = judged(observed(x, normal(N, WIDTH)), torch.eye(WIDTH)[:, :2].double())
-    inside, control = (found["tangent_overlap", variant, "no-first"] for variant in (None, "gaussian"))
+    inside, control = (found["tangent_overlap", variant, "no-first"] for variant in (None, "elliptical"))
     assert inside["value"] == pytest.approx(1, abs=1e-3)
     assert control["high"] < 0.2
+    assert inside["p"] < 1e-6
+    assert found["tangent_overlap", "over elliptical", "no-first"]["low"] > 0.5
 
 
 def test_a_cloud_without_neighbourhoods_says_so():

@@ -140,6 +140,7 @@ def test_a_probe_must_be_large_enough_and_is_measured_layer_by_layer():
 
 def test_the_probe_is_the_dimension_of_the_held_out_states():
     from anisoscope import two_nn
+    from anisoscope.geometry.controls import gaussian_like
 
     ids = torch.randint(3, 40, (500, 9), generator=torch.Generator().manual_seed(3))
     model = build("llama").train()
@@ -154,4 +155,6 @@ def test_the_probe_is_the_dimension_of_the_held_out_states():
         found = chosen(scope.rows(), measure="two_nn", layer=layer, subset="all")
         assert found["value"] == pytest.approx(expected.value, rel=1e-3)
         assert found["n"] == expected.n
+        control = two_nn(gaussian_like(states[layer].flatten(0, 1)))
+        assert control.low < found["floor"] < control.high  # of another draw: rows come in another order
     assert "fewer than 4096" in chosen(scope.rows(), measure="two_nn", layer=0, subset="all")["note"]

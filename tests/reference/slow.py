@@ -24,6 +24,14 @@ def average_cosine(x):
     return float(np.mean([a @ b for a, b in itertools.combinations(rows, 2)]))
 
 
+def effective_rank(x, power=1):
+    """By a full SVD of the centred rows in float64, which keeps singular values down to 1e-16 of the largest."""
+    x = np.asarray(x, dtype=np.float64)
+    strengths = np.linalg.svd(x - x.mean(0), compute_uv=False) ** power
+    shares = strengths[strengths > 0] / strengths.sum()
+    return math.exp(-(shares * np.log(shares)).sum())
+
+
 def isoscore(x):
     """The nine steps of the IsoScore paper: PCA, normalise, distance to the diagonal, rescale."""
     x = np.asarray(x, dtype=np.float64)

@@ -55,7 +55,7 @@ def evidence(role: str, step: int, rng: np.random.Generator, supported: bool) ->
             for layer in range(LAYERS):
                 given = _judged(role, step, rng, supported, "representation", layer, "pca", "rolling", "all", rank)
                 rows += [r for r in given if r["measure"] == "energy" or r.get("null") == "haar"]
-    return rows
+    return rows + pooled(rows)
 
 
 def _judged(role, step, rng, supported, view, layer, proxy, timing, cloud, rank) -> list[dict[str, Any]]:
@@ -88,18 +88,44 @@ def _judged(role, step, rng, supported, view, layer, proxy, timing, cloud, rank)
                 "value": value,
                 "low": value * math.exp(-half),
                 "high": value * math.exp(half),
+                "low90": value * math.exp(-0.84 * half),
+                "high90": value * math.exp(0.84 * half),
+                "se": half / 1.96,
+                "df": 1e6,
+                "detectable": math.exp(1.4 * half),
             }
             | ({"p": None, "q": None} if null == "normal" else {"p": p, "q": min(1.0, p * 1.2)})
         )
     rows += [
-        common | {"measure": "isotropy_gain", "value": 0.2 * energy, "p": 0.004, "q": 0.005},
+        common | {"measure": "isotropy_gain", "value": 0.2 * energy, "floor": 0.0, "p": 0.004, "q": 0.005},
         common | {"measure": "isotropy_gain", "variant": "zeta0", "value": 0.3 * energy},
         common | {"measure": "isotropy_gain_normal", "null": "normal", "value": -0.01},
-        common | {"measure": "captured", "value": 0.4 * energy},
+        common | {"measure": "captured", "value": 0.4 * energy, "floor": 0.05} | _ends(0.4 * energy, step),
     ]
     if view == "representation":
         rows.append(common | {"measure": "radial", "value": 0.01})
     return rows
+
+
+def _ends(value: float, step: int) -> dict[str, Any]:
+    """An interval that lies above chance once something was learned."""
+    return {"low": value - 0.04, "high": value + 0.04, "p": 0.004 if step else 0.6, "q": 0.005 if step else 0.7}
+
+
+def pooled(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The effect over all layers, of rows of one observation."""
+    keys = ("step", "tokens", "view", "tensor", "subset", "proxy", "rank", "timing", "null")
+    groups: dict[tuple[Any, ...], list[float]] = {}
+    for row in rows:
+        if row["measure"] == "enrichment":
+            groups.setdefault(tuple(row[key] for key in keys), []).append(math.log(row["value"]))
+    found = []
+    for key, logs in groups.items():
+        mean = sum(logs) / len(logs)
+        ends = {"low": math.exp(mean - 0.08), "high": math.exp(mean + 0.08), "se": 0.04, "df": 1e6}
+        about = dict(zip(keys, key, strict=True)) | {"layer": None, "measure": "pooled_enrichment", "n": len(logs)}
+        found.append(about | {"value": math.exp(mean)} | ends)
+    return found
 
 
 def clouds(role: str, step: int, rng: np.random.Generator) -> list[dict[str, Any]]:
@@ -125,7 +151,10 @@ def clouds(role: str, step: int, rng: np.random.Generator) -> list[dict[str, Any
                     "subset": cloud,
                     "n": 8192,
                 }
-                rows += [common | {"measure": name, "value": value} for name, value in values.items()]
+                rows += [
+                    common | {"measure": name, "value": value, "low": 0.98 * value, "high": 1.02 * value}
+                    for name, value in values.items()
+                ]
             value = 10 + 6 * rise + 3 * bell * (1 + grown) + 0.05 * rng.standard_normal()
             rows.append(
                 {

@@ -1,103 +1,209 @@
-"""Verdicts in words: every sentence can be wrong, so each is planted once."""
+"""Verdicts in words: every sentence can be wrong, so each outcome is planted and the true sentence is asked for."""
 
 import math
-from dataclasses import replace
 
 import pytest
+from tests.test_verdict import PLANTED
 
-from anisoscope.report.claims import headline, sentence, tone
-from anisoscope.report.expected import expectations
-from anisoscope.report.findings import findings
+from anisoscope.report.claim_table import claim_table
+from anisoscope.report.claims import headline, missed, sentence, tone, verdict_section
+from anisoscope.report.expected import EXPECTED, expectations
+from anisoscope.report.findings import finding, findings
 from anisoscope.report.reading import read
 from anisoscope.report.tree import LadderFigure
 from anisoscope.report.view import view
 from anisoscope.store.run import create_run
 from anisoscope.vocabulary import ladder_of
 
-PASS, FLAT, LOW = (3.0, 2.5, 3.5, 0.01), (1.0, 0.9, 1.1, 0.7), (0.6, 0.5, 0.7, 0.01)
-OPEN = (3.0, None, None, None)
+LAYERS = 5
+STEPS = (0, 10, 50, 90)
+NULLS = ladder_of("representation")
 
 
-def finding_of(tmp_path, **given):
-    """A run of one model with three layers and these numbers at steps 10 and 90 of 100."""
-    run = create_run(tmp_path / "run", steps=100)
-    for step in (10, 90):
-        common = {"step": step, "view": "representation", "tensor": "gradients", "subset": "all", "proxy": "pca"}
-        common |= {"rank": 8, "timing": "rolling", "measure": "enrichment", "role": "decoder", "seed": 0}
-        rows = []
-        for null, (value, low, high, q) in given.items():
-            name = null.replace("_", "-")
-            rows += [
-                common | {"layer": i, "null": name, "value": value, "low": low, "high": high, "q": q} for i in range(3)
-            ]
-        run.write("w", rows)
+def numbers(outcome):
+    names = ("value", "low", "high", "low90", "high90", "p", "q")
+    return dict(zip(names, PLANTED[outcome], strict=True))
+
+
+def pooled(outcome):
+    """A pooled row with the same odds ratio, its interval from an error of a tenth with many degrees of freedom."""
+    value = PLANTED[outcome][0]
+    if math.isnan(value):
+        return None
+    ends = {"low": value * math.exp(-0.2), "high": value * math.exp(0.2)}
+    return {"value": value, "se": 0.1, "df": 1e6, **ends}
+
+
+def plant_run(folder, given, *, steps=STEPS, seeds=(0,), config=None, kind="pair", detectable=2.2, factors=None):
+    """A run of one decoder; ``given`` maps a null to the outcome of all layers, or to one outcome a layer."""
+    run = create_run(folder, steps=100, config=config or {}, kind=kind)
+    for seed in seeds:
+        for step in steps:
+            common = {"step": step, "view": "representation", "tensor": "gradients", "subset": "all", "proxy": "pca"}
+            common |= {"rank": 8, "timing": "rolling", "role": "decoder", "seed": seed, "width": 32}
+            rows = [common | {"layer": i, "measure": "energy", "value": 0.81, "floor": 0.25} for i in range(LAYERS)]
+            for null, outcomes in given.items():
+                each = [outcomes] * LAYERS if isinstance(outcomes, str) else outcomes
+                for layer, outcome in enumerate(each):
+                    found = numbers(outcome) | {"measure": "enrichment", "null": null, "detectable": detectable}
+                    rows.append(common | found | {"layer": layer})
+                together = pooled(each[0])
+                if together is not None:
+                    factor = (factors or {}).get(seed, 1.0)
+                    together["value"] *= factor
+                    rows.append(common | together | {"measure": "pooled_enrichment", "null": null})
+            run.write(f"w{seed}", rows)
     run.close("finished")
-    return findings(read([str(tmp_path / "run")]), "representation")
+    return read([str(folder)])
 
 
-def everything(status):
-    return dict.fromkeys([null.replace("-", "_") for null in ladder_of("representation")], status)
+def passing(**changed):
+    return dict.fromkeys(NULLS, "above") | {name.replace("_", "-"): outcome for name, outcome in changed.items()}
 
 
-def test_a_claim_that_stops_at_targets_says_why(tmp_path):
-    found = finding_of(tmp_path, **everything(PASS) | {"targets": (0.9, 0.8, 1.02, 0.3)})
-    text = sentence(found[0])
-    assert "3 [2.5, 3.5] times as much as in random directions (`haar`)" in text
-    assert "climbs to `init`; it does not pass `targets` (0.9 [0.8, 1.02])" in text
-    assert "any error signal with the same unigram law lands there as well" in text
-    assert tone(found[0]) == "part"
-    assert headline(found).head == "Supported in part."
+def of(context, window="late"):
+    return next(f for f in findings(context, "representation") if f.window == window)
 
 
-def test_the_highest_observation_is_named_beside_the_median(planted):
-    (found, *_) = findings(read([str(planted / "good")]), "representation")
-    assert found.label == "Decoder, early"
-    assert found.peak.x == 80
-    assert f"at most {found.peak.y:.3g} at step 80" in sentence(found)
+def test_shares_come_first_and_the_odds_ratio_is_named(tmp_path):
+    text = sentence(of(plant_run(tmp_path / "run", passing())))
+    assert "holds 0.81 of the gradient's energy where 0.25 is chance: 3.24 times (odds ratio 4 [3.29, 4.87])." in text
+    assert "times as much" not in text
 
 
-@pytest.mark.parametrize(("numbers", "words"), [(FLAT, "no more than"), (LOW, "significantly less than")])
-def test_a_claim_without_support_is_called_so(tmp_path, numbers, words):
-    found = finding_of(tmp_path, **everything(numbers))
-    assert sentence(found[0]).startswith("Not supported.")
-    assert words in sentence(found[0])
-    assert tone(found[0]) == "no"
-    assert headline(found).head == "Not supported."
+@pytest.mark.parametrize("null", NULLS)
+@pytest.mark.parametrize(
+    ("outcome", "words"),
+    [
+        ("equal", "it is equal within the margin 1.25 in 5 of 5 layers"),
+        ("below", "it is below the null in 5 of 5 layers"),
+        ("equal, below 1", "it is below the null in 5 of 5 layers"),
+        ("cannot tell", "the rows cannot tell in 5 of 5 layers"),
+        ("not measured", "was not measured"),
+    ],
+)
+def test_the_sentence_follows_the_outcome_at_every_null(tmp_path, null, outcome, words):
+    f = of(plant_run(tmp_path / "run", passing() | {null: outcome}))
+    text, place = sentence(f), NULLS.index(null)
+    assert f.height == place
+    assert words in text
+    assert f"`{null}`" in missed(f)
+    if outcome == "cannot tell":
+        assert "an odds ratio of about 2.2 would have been found in 80 % of repetitions" in text
+    for other in ("equal within", "below the null", "cannot tell", "not measured"):
+        assert (other in text) == (other in words), other
 
 
-def test_a_claim_that_passes_everything_is_supported(tmp_path):
-    found = finding_of(tmp_path, **everything(PASS))
-    assert "passes every rung, up to `targets-uniform`" in sentence(found[0])
+def test_what_is_above_and_equal_passes(tmp_path):
+    f = of(plant_run(tmp_path / "run", passing(init="equal, above 1")))
+    assert f.verdict.first_not_passed is None
+
+
+def test_only_equality_is_explained_by_the_null(tmp_path):
+    meaning = "any error signal with the same unigram law lands there as well"
+    texts = {
+        outcome: sentence(of(plant_run(tmp_path / outcome.replace(" ", "-"), passing(targets=outcome))))
+        for outcome in ("equal", "cannot tell", "below")
+    }
+    assert [meaning in texts[outcome] for outcome in texts] == [True, False, False]
+
+
+def test_counts_at_every_height_are_printed(tmp_path):
+    given = passing(axes=["above", "above", "above", "cannot tell", "equal"], init=["above", *["equal"] * 4])
+    f = of(plant_run(tmp_path / "run", given))
+    assert "It passes up to `axes`; of 5 layers so many pass in a row: `haar` 5, `axes` 3, `init` 1" in sentence(f)
+    assert "Over `init` it is equal within the margin 1.25 in 4 of 5 layers" in sentence(f)
+
+
+def test_the_pattern_that_votes_would_pass(tmp_path):
+    patterns = ["10101", "11010", "01101", "10110", "01011"]
+    given = {
+        null: ["above" if pattern[place] == "1" else "cannot tell" for pattern in patterns]
+        for place, null in enumerate(NULLS)
+    }
+    f = of(plant_run(tmp_path / "run", given))
+    assert f.verdict.last == "haar"
+    assert "`haar` 3, `axes` 1, `init` 0" in sentence(f)
+    assert "Over `axes` 3 of 5 layers are above" in sentence(f)
+    assert "but only 1 pass every null before it too" in sentence(f)
+
+
+def test_layers_on_both_sides_are_called_mixed(tmp_path):
+    f = of(plant_run(tmp_path / "run", passing(targets=["above", "below", *["cannot tell"] * 3])))
+    assert "Mixed: 1 layers above, 1 below." in sentence(f)
+
+
+def test_a_pooled_effect_that_single_layers_do_not_show_is_said(tmp_path):
+    context = plant_run(tmp_path / "run", passing(targets="cannot tell"))
+    assert "Pooled over layers the effect is above the null" in sentence(of(context))
+
+
+@pytest.mark.parametrize(
+    ("given", "head", "colour"),
+    [
+        (passing(), "Supported.", "yes"),
+        (passing(targets="equal"), "Supported in part.", "part"),
+        (passing(haar="equal"), "Not supported.", "no"),
+        (passing(haar="below"), "Not supported.", "no"),
+        (passing(haar="cannot tell"), "Undecided.", "open"),
+        (passing(haar="not measured"), "Undecided.", "open"),
+    ],
+)
+def test_the_headline_follows_the_outcomes(tmp_path, given, head, colour):
+    context = plant_run(tmp_path / "run", given)
+    found = findings(context, "representation")
+    assert headline(found).head == head
+    assert tone(of(context)) == colour
+
+
+def test_step_0_is_apart_and_decides_no_headline(tmp_path):
+    run = tmp_path / "run"
+    plant_run(run, passing(), steps=(10, 50, 90))
+    found = findings(read([str(run)]), "representation")
     assert headline(found).head == "Supported."
+    context = plant_run(tmp_path / "only", passing(), steps=(0,))
+    assert headline(findings(context, "representation")).head == "Nothing to judge."
 
 
-def test_without_intervals_nothing_is_claimed(tmp_path):
-    found = finding_of(tmp_path, **everything(OPEN))
-    assert sentence(found[0]).startswith("Undetermined")
-    assert headline(found).head == "Undetermined."
+def test_an_empty_window_says_which_steps_it_has(tmp_path):
+    f = of(plant_run(tmp_path / "run", passing(), steps=(10, 90)), "middle")
+    assert sentence(f) == "There are no observations in this window (steps 30 to 70)."
 
 
-def test_a_missing_rung_ends_the_climb_as_undetermined(tmp_path):
-    found = finding_of(tmp_path, haar=PASS, axes=PASS)
-    assert "`init` is undetermined" in sentence(found[0])
+def test_the_margin_of_the_run_counts_and_is_printed(tmp_path):
+    wide = plant_run(tmp_path / "wide", passing(haar="cannot tell"), config={"margin": 3.0})
+    assert of(wide).outcome("haar") == "equal"  # 0.9 to 2.6
+    rule = verdict_section(wide).blocks
+    assert any("m = 3 in odds, declared before the run" in getattr(block, "text", "") for block in rule)
 
 
-def test_depletion_over_targets_is_named(tmp_path):
-    found = finding_of(tmp_path, **everything(PASS) | {"targets": LOW})
-    assert "over `targets` it is depleted (0.6 [0.5, 0.7])" in sentence(found[0])
-    wide = found[0].enrichment["targets"]._replace(high=1.03)
-    mixed = replace(found[0], enrichment=found[0].enrichment | {"targets": wide})
-    assert "depleted (1 of 1 observation" in sentence(mixed)  # the majority, not the median row
-    assert "median 0.6 [0.5, 1.03]" in sentence(mixed)
+def test_seeds_have_an_interval_from_three_on_and_points_below(tmp_path):
+    two = of(plant_run(tmp_path / "two", passing(), seeds=(0, 1), factors={1: 1.5}))
+    assert two.effects["haar"].low is None
+    assert "(odds ratio 4.9 (seeds: 4 and 6))" in sentence(two)
+    factors = {0: 1.0, 1: 1.5, 2: 0.8}
+    three = of(plant_run(tmp_path / "three", passing(), seeds=(0, 1, 2), factors=factors)).effects["haar"]
+    logs = [math.log(4 * factor) for factor in factors.values()]
+    mean = sum(logs) / 3
+    half = 4.302653 * math.sqrt(sum((x - mean) ** 2 for x in logs) / 2 / 3)  # t, 2 degrees of freedom
+    assert three.low == pytest.approx(math.exp(mean - half), rel=1e-5)
+    assert three.high == pytest.approx(math.exp(mean + half), rel=1e-5)
+    assert "over 3 seeds" in str(three)
 
 
-def test_a_median_above_one_that_fails_is_not_explained_away(tmp_path):
-    found = finding_of(tmp_path, **everything(PASS) | {"init": (1.4, 1.2, 1.6, 0.2)})
-    text = sentence(found[0])
-    assert "the median row is above 1, but none of 1 observations passed" in text
+def test_effects_of_a_window_weigh_observations_by_the_steps_they_stand_for(tmp_path):
+    context = plant_run(tmp_path / "run", passing(), steps=(71, 99))
+    (rows,) = [context.subjects[0].model_rows("pooled_enrichment", null="haar")]
+    for row in rows:
+        row["value"] = 2.0 if row["step"] == 71 else 8.0
+    found = finding(context.subjects[0], "representation", "late").effects["haar"]
+    # from step 70 to 85 the first is nearer, from 85 to 100 the second
+    assert found.value == pytest.approx(4.0)
+    error = math.hypot(0.5 * 0.1, 0.5 * 0.1)
+    assert math.log(found.high / found.low) / 2 == pytest.approx(1.96 * error, rel=1e-3)
 
 
-def test_the_planted_runs_get_their_verdicts(planted):
+def test_the_planted_get_their_verdicts(planted):
     good, bad = (view(read([str(planted / name)])).sections[0].blocks for name in ("good", "bad"))
     assert good[0].head == "Supported in part."
     assert bad[0].head == "Not supported."
@@ -107,57 +213,54 @@ def test_the_planted_runs_get_their_verdicts(planted):
     assert reached["Encoder, late", "weight"] == "haar"
 
 
-def test_an_expectation_that_fails_is_said_by_the_report(planted):
-    (good,), (bad,) = (expectations(read([str(planted / name)])) for name in ("good", "bad"))
-    rises = next(i for i, row in enumerate(good.rows) if row[0].text.startswith("In training it rises"))
-    assert [cell.text for cell in good.rows[rises][1:]] == ["holds", "holds"]
-    assert [cell.text for cell in bad.rows[rises][1:]] == ["does not hold", "does not hold"]
-    assert "worth a look" in bad.caption
+def test_every_proxy_and_timing_gets_an_outcome_for_both_claims(planted):
+    table = claim_table(read([str(planted / "good")]), "representation")
+    assert table.columns == ["model", "claim", "before", "early", "middle", "late"]
+    said = {(row[0].text, row[1].text, row[1].small): [cell.text for cell in row[2:]] for row in table.rows}
+    assert said["Decoder", "energy beyond chance", "pca, anchored"] == ["–", "–", "up to init", "up to init"]
+    captured = "share of the gradient's anisotropy"
+    assert said["Decoder", captured, "semi_nmf, rolling"][1:] == ["above", "above", "above"]
+    assert said["Decoder", captured, "pca, rolling"][0] == "cannot tell"
 
 
-def one_layer(tmp_path, name, changed):
-    """A run of one decoder with one row a view, all expectations met but where ``changed`` says otherwise."""
-    usual = {
-        ("representation", "pca", "haar", 0): 1.0,
-        ("representation", "pca", "haar", 40): 6.0,
-        ("weight", "svd", "haar", 0): 9.0,
-        ("weight", "svd", "haar", 40): 90.0,
-        ("weight", "svd", "pairing", 40): 1.2,
-        ("representation", "pca", "targets", 20): 1.0,
-    } | changed
-    run = create_run(tmp_path / name, config={"rank": 4}, kind="pair", steps=100)
-    common = {"role": "decoder", "model": "m", "seed": 0, "layer": 1, "tensor": "gradients", "subset": "all"}
-    common |= {"timing": "rolling", "rank": 4, "low": 0.01, "high": 99.0}
-    for (where, proxy, null, step), value in usual.items():
-        found = {"view": where, "proxy": proxy, "null": null, "step": step, "measure": "enrichment", "value": value}
-        run.write(f"{where}-{null}", [common | found])
+def test_expectations_are_for_pairs_alone_and_each_can_fail(tmp_path):
+    assert expectations(plant_run(tmp_path / "scope", passing(), kind="scope")) == []
+    texts = {}
+    for name, given in {
+        "met": passing(haar="equal", targets="equal"),
+        "fails": passing(haar="above", init="below"),
+        "open": passing(haar="cannot tell", init="cannot tell", targets="cannot tell"),
+    }.items():
+        (table,) = expectations(plant_run(tmp_path / name, given))
+        texts[name] = [row[1].text for row in table.rows]
+    assert texts["met"][:3] == ["holds", "holds", "holds"]
+    assert texts["fails"][:3] == ["does not hold", "does not hold", "does not hold"]
+    assert texts["open"][:3] == ["cannot tell", "cannot tell", "cannot tell"]
+    assert all(text == "not measured" for text in texts["met"][3:])
+    assert len(EXPECTED) == 7
+
+
+def test_a_rise_that_is_lost_again_is_no_rise(tmp_path):
+    run = create_run(tmp_path / "run", steps=100, kind="pair")
+    for step, outcome in ((10, "above"), (90, "equal")):
+        common = {"step": step, "view": "representation", "tensor": "gradients", "subset": "all", "proxy": "pca"}
+        common |= {"rank": 8, "timing": "rolling", "role": "decoder", "seed": 0}
+        rows = [
+            common | numbers(outcome) | {"layer": i, "measure": "enrichment", "null": "init"} for i in range(LAYERS)
+        ]
+        run.write("w", [*rows, common | pooled(outcome) | {"measure": "pooled_enrichment", "null": "init"}])
     run.close("finished")
-    (table,) = expectations(read([str(tmp_path / name)]))
-    return [row[1].text for row in table.rows]
+    (table,) = expectations(read([str(tmp_path / "run")]))
+    cell = table.rows[1][1]
+    assert cell.text == "does not hold"
+    assert cell.small.startswith("early 4 [")
+    assert "late 1.02 [" in cell.small
 
 
-MET = ["holds", "holds", "holds", "holds", "holds", "not measured", "not measured"]
-
-
-@pytest.mark.parametrize(
-    ("changed", "which"),
-    [
-        ({}, None),
-        ({("representation", "pca", "haar", 0): 1.2}, 0),
-        ({("representation", "pca", "haar", 40): 4.9}, 1),
-        ({("representation", "pca", "haar", 40): 1.0, ("representation", "pca", "haar", 60): 9.0}, 1),  # too late
-        ({("representation", "pca", "targets", 20): 1.3}, 2),
-        ({("weight", "svd", "haar", 0): 4.9}, 3),
-        ({("weight", "svd", "pairing", 40): 21.0}, 4),
-        ({("weight", "svd", "pairing", 40): math.nan}, 4),
-    ],
-)
-def test_every_expectation_can_fail_and_fails_alone(tmp_path, changed, which):
-    expected = ["does not hold" if i == which else text for i, text in enumerate(MET)]
-    assert one_layer(tmp_path, "run", changed) == expected
-
-
-def test_values_that_are_not_numbers_are_no_medians(tmp_path):
-    found = finding_of(tmp_path, haar=(math.nan, None, None, None))
-    assert found[0].enrichment == {}
-    assert "not measured" in sentence(found[0])
+def test_rows_of_older_runs_without_pooled_effects_are_read(tmp_path):
+    context = plant_run(tmp_path / "run", passing())
+    subject = context.subjects[0]
+    subject.by_measure.pop("pooled_enrichment")
+    f = finding(subject, "representation", "late")
+    assert f.effects["haar"].value == pytest.approx(4.0)
+    assert f.effects["haar"].low is None

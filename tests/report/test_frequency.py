@@ -47,13 +47,16 @@ def rows(*, pinned=-0.4, slope=0.3):
     return found
 
 
-def small(*, inside=0.9, clear=(True, False)):
+def small(*, inside=0.9, clear=(True, False), q=(0.01, 0.01), control="elliptical"):
     found = []
     for layer, fine in enumerate(clear):
         where = COMMON | {"view": "representation", "layer": layer, "step": 10, "tensor": "activations"}
-        for variant, value in ((None, inside), ("normal part", 0.4), ("gaussian", 0.5), ("random proxy", 0.1)):
+        for variant, value in ((None, inside), ("normal part", 0.4), (control, 0.5), ("random proxy", 0.1)):
             numbers = {"value": value, "low": value - 0.05, "high": value + 0.05, "n": 64}
             found.append(where | numbers | {"measure": "tangent_overlap", "variant": variant})
+        if control == "elliptical":
+            tested = {"variant": "over elliptical", "value": inside - 0.5, "p": q[layer], "q": q[layer]}
+            found.append(where | tested | {"measure": "tangent_overlap", "n": 64})
         premise = where | {"view": "weight", "tensor": "gradients", "measure": "non_cancellation"}
         numbers = {"value": 1.3, "low": 1.1, "high": 1.6, "note": "holds" if fine else "cannot tell"}
         found.append(premise | numbers | {"variant": "tangent over normal"})
@@ -104,7 +107,8 @@ def test_a_claim_that_fails_is_said_to(value, said, tmp_path):
 
 def test_tangency_and_the_premise_in_words(tmp_path):
     said = words(local_section(context(tmp_path, small())))
-    assert "So it is more tangent than variance alone makes it." in said
+    assert "0.5 [0.45, 0.55] of the same in clouds of equal covariance and radii, which have no tangents. " in said
+    assert "It is more tangent than variance and radii make it at layer 0 and 1 (2 of 2 layers, q ≤ 0.05)." in said
     assert "holds at layer 0; cannot be told at layer 1." in said
     assert "curvature cannot be told at any layer: few." in said
 
@@ -116,8 +120,28 @@ def test_a_curvature_that_is_told_no_longer_says_when_it_was(tmp_path):
     assert "curvature (rms) 0.2 [0.1, 0.3] at 1 layer that allow a number at step 5, and none later." in said
 
 
+def test_tangency_is_said_of_the_layers_alone_where_the_test_rejects(tmp_path):
+    said = words(local_section(context(tmp_path, small(q=(0.2, 0.03)))))
+    assert "makes it at layer" not in said
+    assert "make it at layer 1 (1 of 2 layers, q ≤ 0.05)." in said
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"q": (0.06, 0.9)}, "At no layer is it more tangent than they are: tangency itself is not shown."),
+        ({"inside": 0.3}, "tangency itself is not shown. At layer 0 and 1 it is less tangent than they are."),
+        ({"control": "gaussian"}, "The difference was not tested: tangency itself is not shown."),  # an older run
+    ],
+)
+def test_a_larger_share_is_not_called_tangent_without_the_test(given, said, tmp_path):
+    found = words(local_section(context(tmp_path, small(**given))))
+    assert said in found
+    assert "more tangent than variance" not in found
+
+
 def test_tangency_that_is_not_shown_is_said(tmp_path):
-    said = words(local_section(context(tmp_path, small(inside=0.52, clear=(False, False)))))
+    said = words(local_section(context(tmp_path, small(inside=0.52, clear=(False, False), q=(0.4, 0.7)))))
     assert "tangency itself is not shown" in said
     assert "normal ones) cannot be told at layer 0 and 1." in said
 

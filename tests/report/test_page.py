@@ -19,6 +19,7 @@ from anisoscope.report.tree import LadderFigure, Node, Report, Section, Track
 from anisoscope.report.view import view
 from anisoscope.store.run import create_run, open_run
 from anisoscope.store.schema import COLUMNS
+from anisoscope.vocabulary import OUTCOMES
 from report.planted import plant
 
 
@@ -134,9 +135,9 @@ def test_figures_for_papers(planted, form):
 
 
 def test_a_ladder_with_every_status_is_drawn():
-    nodes = [Node(name, name, 1.0, 0.5, 2.0, "") for name in ("passed", "not passed", "depleted", "undetermined")]
-    nodes.append(Node("last", "undetermined", None, None, None, ""))
-    figure = LadderFigure("ladder", "t", "c", "a", [Track("$x$ $", {"view": "weight"}, "passed", nodes)], [])
+    nodes = [Node(name, name, 1.0, 0.5, 2.0, "") for name in OUTCOMES]
+    nodes.append(Node("last", "not measured", None, None, None, ""))
+    figure = LadderFigure("ladder", "t", "c", "a", [Track("$x$ $", {"view": "weight"}, "above", nodes)], [])
     ((name, content),) = draw_figures(Report("", "", [], [Section("s", "s", [figure])]), form="svg")
     assert name == "ladder.svg"
     assert b"$x$" in content  # text, no formula

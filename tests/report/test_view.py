@@ -35,7 +35,7 @@ def values(path, *, step_in, **where):
 
 
 USUAL = {"subset": "all", "proxy": "pca", "timing": "rolling", "rank": RANK, "tensor": "gradients"}
-EARLY = [s for s in STEPS if s <= 0.3 * TOTAL]
+EARLY = [s for s in STEPS if 0 < s <= 0.3 * TOTAL]
 LATE = [s for s in STEPS if s >= 0.7 * TOTAL]
 
 
@@ -59,7 +59,7 @@ def test_the_table_holds_the_medians_of_the_rows(planted, good, role, window, st
     assert cells["gain, normal"].text == "−0.01"
 
 
-def test_several_seeds_give_a_geometric_mean_and_their_range(planted):
+def test_several_seeds_give_a_geometric_mean_and_an_interval_over_them(planted):
     report = view(read([str(planted / "seeds")]))
     figure = block(report, "emergence", Figure, "emergence")
     wanted = {"model": "Decoder", "view": "representation", "null": "haar", "layer": "2"}
@@ -70,8 +70,11 @@ def test_several_seeds_give_a_geometric_mean_and_their_range(planted):
     assert len(three) == 3
     at = next(p for p in series.points if p.x == 200)
     assert at.y == pytest.approx(math.prod(three) ** (1 / 3))
-    assert (at.low, at.high) == (min(three), max(three))
-    assert "range over seeds" in figure.caption
+    logs = [math.log(value) for value in three]
+    half = 4.302653 * statistics.stdev(logs) / math.sqrt(3)  # Student's t, 2 degrees of freedom
+    assert math.log(at.high / at.y) == pytest.approx(half, rel=1e-5)
+    assert math.log(at.y / at.low) == pytest.approx(half, rel=1e-5)
+    assert "95 % interval over seeds" in figure.caption
 
 
 def test_one_seed_has_the_intervals_of_its_rows(planted, good):
@@ -130,7 +133,7 @@ def dimension_run(path, values, n):
     for step in (0, 50, 100):
         common = {"step": step, "view": "representation", "tensor": "activations", "subset": "all", "measure": "two_nn"}
         rows = [
-            common | {"layer": i, "value": v + 0.01 * step, "n": k}
+            common | {"layer": i, "value": v + 0.01 * step, "low": v - 0.2, "high": v + 0.2 + 0.02 * step, "n": k}
             for i, (v, k) in enumerate(zip(values, n, strict=True))
         ]
         run.write("w", rows)
@@ -185,7 +188,7 @@ def test_a_run_in_progress_says_so(planted):
     assert "still in progress" in note.text
     assert "up to step 80 of 400" in note.text
     late = [b for b in view(context).sections[0].blocks if getattr(b, "head", "") == "Decoder, late:"]
-    assert "no observations in this window (step ≥ 280)" in late[0].text
+    assert "no observations in this window (steps 280 to 400)" in late[0].text
 
 
 def test_an_empty_run_has_sentences_instead_of_plots(tmp_path):
@@ -204,8 +207,9 @@ def test_a_plain_scope_run_without_role_or_intervals_is_reported(tmp_path):
     run.close("finished")
     report = view(read([str(tmp_path / "plain")]))
     said = report.sections[0].blocks
-    assert said[0].head == "Undetermined."
-    assert "no interval" in said[2].text
+    assert said[0].head == "Nothing to judge."  # step 0 alone
+    before = next(b.text for b in said if (getattr(b, "head", "") or "").endswith("before training:"))
+    assert "Over `haar` the rows cannot tell in 1 of 1 layers" in before
     ladder = block(report, "verdict", LadderFigure)
     targets = next(n for n in ladder.tracks[0].nodes if n.null == "targets")
     assert "no labels in the batch" in targets.why

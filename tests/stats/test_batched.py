@@ -60,3 +60,21 @@ def test_a_cloud_that_overflows_or_does_not_come_adds_nothing():
         else:
             absorbed(batched, kept, x, rest, first, members, put={"b"} if i == 3 else None)
     check(batched, kept)
+
+
+def test_float32_rows_are_multiplied_in_float64():
+    batched, rows = Batched(parts=1), []
+    g = torch.Generator().manual_seed(3)
+    rest, first = torch.ones(4, 6, dtype=torch.bool), torch.zeros(4, dtype=torch.int64)
+    rest[:, 0] = False
+    for _ in range(10):  # more than wait in one sum
+        x = torch.randn(4, 6, 2, generator=g) @ torch.randn(2, 32, generator=torch.Generator().manual_seed(4))
+        batched.put("a", x, short=False)
+        batched.absorb(rest, first, torch.ones(1, 4, dtype=torch.bool))
+        rows.append(x[:, 1:].flatten(0, 1).double())
+    (found,) = batched.moments()["a"]["rest"]
+    expected = Moments.of(torch.cat(rows), higher=False)
+    # Centred rows are rounded to float32; products in float32 would be off by 1e-7 of the trace.
+    gap = torch.linalg.eigvalsh(found.scatter - expected.scatter).abs().max() / expected.scatter.diagonal().sum()
+    assert float(gap) < 2e-8
+    assert float(torch.linalg.eigvalsh(found.scatter)[:-2].abs().max()) < 1e-13 * float(expected.scatter.trace())

@@ -80,6 +80,7 @@ def test_a_profile_has_every_layer_and_selection(runs, kind):
     assert {r["layer"] for r in profiled} == {0, 1, 2}
     assert {r["step"] for r in profiled} == {0, 1}
     assert {r["subset"] for r in profiled} == {"all", "no-first"}
+    assert all(r["floor"] > 0 for r in profiled if r["value"] == r["value"])  # a Gaussian of equal covariance
     measures = {r["measure"] for r in rows}
     assert measures >= {"top_share", "average_cosine", "isoscore", "isoscore_star", "local_isotropy", "partition_ratio"}
     shares = {r["variant"] for r in rows if r["measure"] == "top_share" and r["tensor"] == "activations"}

@@ -41,7 +41,7 @@ def test_noise_is_rarely_a_bell():
 
 
 def test_a_single_batch_decides_nothing():
-    assert shape_of(batches(BELL, 0.0, count=1)).word == "undetermined"
+    assert shape_of(batches(BELL, 0.0, count=1)).word == "cannot tell"
 
 
 def test_layers_without_a_number_are_left_out():

@@ -22,6 +22,7 @@ class Batch:
     tokens: Tensor | None
     mask: Tensor | None
     labels: Tensor | None
+    documents: Tensor | None = None  # (B,), which document each sequence is of, where the caller says so
     trained: bool = True
     sixteen_bit: bool = False  # computed under autocast: what passes is no finer than that, whatever its dtype
     blocks_called: int = 0
@@ -72,7 +73,7 @@ class Call:
                         buffer.copy_(before)
 
 
-def as_batch(number: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Batch:
+def as_batch(number: int, args: tuple[Any, ...], kwargs: dict[str, Any], documents: Tensor | None = None) -> Batch:
     """What a call of the model says about its tokens."""
     tokens = kwargs.get("input_ids", args[0] if args else None)
     tokens = tokens if _is_tokens(tokens) else None
@@ -83,6 +84,7 @@ def as_batch(number: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Batc
         tokens,
         mask if fits else None,
         labels if isinstance(labels, Tensor) else None,
+        documents,
         trained=torch.is_grad_enabled(),
         sixteen_bit=tokens is not None and torch.is_autocast_enabled(tokens.device.type),
     )

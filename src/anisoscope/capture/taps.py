@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from anisoscope.capture.calls import Batch, Call, as_batch
 from anisoscope.capture.compiled import around
 from anisoscope.capture.sites import SiteKey, Sites, unwrapped
-from anisoscope.errors import AnisoscopeError
+from anisoscope.errors import AnisoscopeError, broken
 
 
 class Listener:
@@ -96,10 +96,12 @@ class Taps:
     layers: frozenset[int] | None = None  # which to hand on; None is all
     remember: bool = False  # keep the calls, so that they can be made again
     evaluations: bool = False  # hand on calls without autograd too
+    documents: Tensor | None = None  # of all sequences that pass, in their order over the calls
     heard: set[tuple[str, SiteKey]] = field(default_factory=set)
     calls: list[Call] = field(default_factory=list)
     first_hidden: Tensor | None = None  # the earliest tapped tensor with a gradient, of the latest call
     _forwards: int = 0
+    _sequences: int = 0  # how many have passed
     _batch: Batch | None = None
     _off: list[Callable[[], None]] = field(default_factory=list)
     _names: dict[nn.Module, str] = field(default_factory=dict)
@@ -109,7 +111,7 @@ class Taps:
 
     def __enter__(self) -> Taps:
         """Attach."""
-        self._line, self._forwards = _Line(self.listener, self.heard), 0
+        self._line, self._forwards, self._sequences = _Line(self.listener, self.heard), 0, 0
         root = unwrapped(self.model)
         self._off.append(around(root, self._begin, None))
         self._names = {site.module: site.name for site in (*self.sites.blocks, *self.sites.weights)}
@@ -137,6 +139,12 @@ class Taps:
     def require_heard(self) -> None:
         """Raise what the listener raised, or if a tap never fired: an empty plot would look like a result."""
         self.require_no_error()
+        if self.documents is not None and self._sequences != len(self.documents):
+            raise broken(
+                f"documents must name one id for each of the {self._sequences} sequences of a step",
+                len(self.documents),
+                "join those of all micro-batches, in their order",
+            )
         silent = [
             f"no {kind} at {site.name}"
             for kind, sites in (("activation", self.sites.blocks), ("gradient", self.sites.blocks))
@@ -167,10 +175,19 @@ class Taps:
         if in_backward():
             return
         self._batch = as_batch(self._forwards, args, kwargs)
+        if self._batch.trained:
+            self._batch.documents = self._own_documents(self._batch)
         self.first_hidden = None
         self._forwards += 1
         if self.remember and self._batch.trained:
             self.calls.append(Call.now(self._batch, args, kwargs, next(module.parameters()).device))
+
+    def _own_documents(self, batch: Batch) -> Tensor | None:
+        """The next ids of documents, one for each sequence of the call."""
+        if self.documents is None or batch.tokens is None:
+            return None
+        first, self._sequences = self._sequences, self._sequences + batch.tokens.shape[0]
+        return self.documents[first : self._sequences] if self._sequences <= len(self.documents) else None
 
     def _looked_up(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         line = self._line

@@ -147,7 +147,7 @@ def _print_table(source: CloudFile, result: Measured) -> None:
     console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
     console.print(table)
     below = [f"{', '.join(dict.fromkeys(measures))}: {note}" for note, measures in notes.items()]
-    below.append("floor: what isotropic noise of this shape scores · r: mean distance of that neighbour")
+    below += _explained(result)
     if result.sampled < result.rows:
         below.append(f"n = {result.sampled:,}: seeded sample")
     if source.left_out:
@@ -155,6 +155,20 @@ def _print_table(source: CloudFile, result: Measured) -> None:
     for line in below:
         console.print(Text(line, style="dim"))
     console.print()
+
+
+def _explained(result: Measured) -> list[str]:
+    """What the columns mean. A dimension has another floor than an isotropy, and an interval of its own kind."""
+    from anisoscope.geometry.registry import methods
+
+    controlled = {method.name for method in methods() if method.control}
+    lines = ["floor: what isotropic noise of this shape scores"]
+    if any(row.floor is not None for row in result.table if row.measure in controlled):
+        lines[0] += "; of a dimension, what a Gaussian cloud of equal covariance and n reads"
+        lines.append("interval of a dimension: sampling error at this n; the bias, which the floor shows, is not in it")
+    if any(row.radius is not None for row in result.table):
+        lines.append("r: mean distance of that neighbour")
+    return lines
 
 
 def _short(value: float) -> str:

@@ -7,14 +7,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
+from torch import Tensor
 
 from anisoscope.evidence.fold import Fold
-from anisoscope.evidence.inference import FEWEST_EFFECTIVE, effective_units, log_odds, two_sided_p
+from anisoscope.evidence.gain_units import Gains, gains_of_fold
+from anisoscope.evidence.inference import FEWEST_EFFECTIVE, Spread, effective_units, log_odds, two_sided_p
 from anisoscope.evidence.nulls.comparison import Against, Judged
 from anisoscope.evidence.nulls.registry import METHODS
 from anisoscope.evidence.result import Evidence
 from anisoscope.evidence.spectral import common_frames, isotropy_gain
-from anisoscope.evidence.units import left_out
+from anisoscope.evidence.units import complete, left_out
 from anisoscope.geometry.results import Estimate
 
 FRAMES = 199  # for the isotropy gain, which needs whole frames: more would take longer than all else
@@ -28,12 +30,12 @@ def conclude(
     resamples: int,
     seed: int,
     isotropy: bool = True,
-    p_paper: bool = True,
+    family: int = 1,
 ) -> Evidence:
     """Pool folds as ``(num₁ + num₂)/(den₁ + den₂)``, each null draw with the same random numbers in every fold."""
     inside, outside = sum(f.share.inside for f in folds), sum(f.share.outside for f in folds)
     width, rank = folds[0].subspace.width, folds[0].subspace.rank
-    units = None if any(f.units is None for f in folds) else [f.units for f in folds if f.units is not None]
+    units = complete([f.units for f in folds])
     base = Evidence(
         energy=inside / (inside + outside) if inside + outside > 0 else math.nan,
         inside=inside,
@@ -60,19 +62,24 @@ def conclude(
     p: dict[str, float] = {}
     p_floor: dict[str, float] = {}
     paper = None
+    lost_ratios: dict[str, tuple[Tensor, ...]] = {}
+    detectable: dict[str, float] = {}
     for null in nulls:
-        draws = 0 if null == "normal" and not p_paper else resamples
-        judged = Judged(folds, units, base, observed, lost_odds, initial, draws, seed)
+        judged = Judged(folds, units, base, observed, lost_odds, initial, resamples, seed, family)
         found = Against(1.0, math.nan, 1.0) if rank == width else METHODS[null](judged)
         means[null] = found.mean
         enrichment[null] = _odds_ratio(observed, found, base)
-        made = draws if found.draws is None else found.draws
+        if enrichment[null].se is not None and found.spread is not None:
+            lost_ratios[null] = found.lost
+            detectable[null] = _exp(found.spread.detectable(found.edge, family))
+        made = resamples if found.draws is None else found.draws
         p_floor[null] = min(1.0, 2 / (1 + made))
         if null == "normal":
             paper = found.p
         elif found.p is not None:
             p[null] = found.p
-    result = replace(base, enrichment=enrichment, mean=means, p=p, p_floor=p_floor, p_paper=paper)
+    said = {"p": p, "p_floor": p_floor, "p_paper": paper, "lost": lost_ratios, "detectable": detectable}
+    result = replace(base, enrichment=enrichment, mean=means, **said)
     return _with_isotropy(result, folds, resamples, seed) if isotropy else result
 
 
@@ -94,7 +101,7 @@ def _odds_ratio(observed: float, found: Against, base: Evidence) -> Estimate:
     if bounds is None or inner is None:
         return plain
     ends = {"low": _exp(bounds[0]), "high": _exp(bounds[1]), "low90": _exp(inner[0]), "high90": _exp(inner[1])}
-    return replace(plain, se=spread.error, **ends)
+    return replace(plain, se=spread.error, df=spread.df, **ends)
 
 
 def largest_units(base: Evidence) -> str:
@@ -123,8 +130,17 @@ def _with_isotropy(base: Evidence, folds: Sequence[Fold], resamples: int, seed: 
         name: torch.stack([getattr(g, name) for g in gains]).mean(0)[0]
         for name in ("before", "gain", "gain_zeta0", "orthogonal", "haar")
     }
+    before, gain, chance = float(mean["before"]), float(mean["gain"]), float(mean["haar"].mean())
+    missing = 1 - before
+    by_unit = [gains_of_fold(f.sample, f.units, f.subspace.basis, f.n) for f in folds]
+    errors = _gain_errors([g for g in by_unit if g is not None]) if all(g is not None for g in by_unit) else None
     return replace(
         base,
+        isotropy_gain_chance=chance,
+        isotropy_gain_estimate=_estimated(base, gain, chance, None if errors is None else errors[0]),
+        captured_estimate=_estimated(base, gain / missing, chance / missing, None if errors is None else errors[1])
+        if missing > 0
+        else None,
         isotropy_before=float(mean["before"]),
         isotropy_gain=float(mean["gain"]),
         isotropy_gain_zeta0=float(mean["gain_zeta0"]),
@@ -132,6 +148,31 @@ def _with_isotropy(base: Evidence, folds: Sequence[Fold], resamples: int, seed: 
         isotropy_gain_p=two_sided_p(float(mean["gain"]), mean["haar"]),
         isotropy_gain_p_floor=min(1.0, 2 / (1 + mean["haar"].numel())),
     )
+
+
+def _gain_errors(folds: Sequence[Gains]) -> tuple[Spread, Spread]:
+    """Errors of the gain and of the captured share, means over folds, by jackknife over the units of all folds."""
+    befores, gains = (torch.stack([getattr(fold, name) for fold in folds]) for name in ("before", "gain"))
+    lost_gain, lost_share = [], []
+    for k, fold in enumerate(folds):
+        gain = gains.mean() + (fold.gain_without - gains[k]) / len(folds)
+        before = befores.mean() + (fold.before_without - befores[k]) / len(folds)
+        lost_gain.append(gain)
+        lost_share.append(gain / (1 - before))
+    return Spread.of(torch.cat(lost_gain)), Spread.of(torch.cat(lost_share))
+
+
+def _estimated(base: Evidence, value: float, chance: float, spread: Spread | None) -> Estimate:
+    """A number with its interval over units, where there are enough of them."""
+    effective = base.effective_units
+    plain = Estimate(value=value, n=base.units or base.n, floor=chance, units=effective)
+    if spread is None or effective is None or effective < FEWEST_EFFECTIVE:
+        return plain
+    bounds, inner = spread.interval(value), spread.interval(value, level=0.9)
+    if bounds is None or inner is None:
+        return plain
+    ends = {"low": bounds[0], "high": bounds[1], "low90": inner[0], "high90": inner[1]}
+    return replace(plain, se=spread.error, df=spread.df, **ends)
 
 
 def _pooled_radial(folds: Sequence[Fold]) -> float | None:

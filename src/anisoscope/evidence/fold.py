@@ -37,6 +37,7 @@ class Fold:
     covariance: Tensor
     n: int
     units: Units | None
+    sample: tuple[Tensor, Tensor] | None = None  # rows that belong to units, and which
     radial: tuple[float, float] | None = None
     targets: dict[str, tuple[EnergyShare, Units | None]] = field(default_factory=dict)
     pairing: dict[str, PairingNull] = field(default_factory=dict)
@@ -89,7 +90,8 @@ def prepare(
         pairing["pairing-token"] = token_null(inputs, deltas, subspace.basis, strata=strata, draws=draws, seed=seed)
     radial = _radial(rows, activations)
     n = round(float(moments.count))
-    return Fold(subspace, share, moments.second, moments.covariance, n, units, radial, targets, pairing)
+    sample = None if rows is None or row_groups is None else (rows, row_groups)
+    return Fold(subspace, share, moments.second, moments.covariance, n, units, sample, radial, targets, pairing)
 
 
 def require_initial(nulls: Sequence[str], initial: Evidence | None) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from anisoscope.errors import broken
 from anisoscope.evidence.tables import stream
-from anisoscope.evidence.units import AdditiveUnits, BilinearUnits, Mixed, Mixture, Units, totals
+from anisoscope.evidence.units import Mixed, Mixture, Units, totals
 
 FEWEST_UNITS = 4  # sequences in a fold: below it there is no p and no interval
 FEWEST_EFFECTIVE = 8.0  # effective units of both folds: below it an interval would rest on a few dominating ones
@@ -58,6 +58,14 @@ class Spread:
         return cls(math.sqrt(total * (n - 1) / n), df)
 
     @classmethod
+    def of_parts(cls, parts: Sequence[Tensor]) -> Spread:
+        """Of a statistic whose leave-one-outs come from one side, or from two that are independent."""
+        found = cls.of(parts[0])
+        for part in parts[1:]:
+            found = found.plus(cls.of(part))
+        return found
+
+    @classmethod
     def plain(cls, left_out_n: Tensor) -> Spread:
         """The same with n − 1 degrees of freedom, for statistics that no few units decide."""
         return cls(cls.of(left_out_n).error, left_out_n.numel() - 1)
@@ -67,6 +75,15 @@ class Spread:
         a, b = self.error**2, other.error**2
         df = (a + b) ** 2 / (a * a / self.df + b * b / other.df) if a + b > 0 else min(self.df, other.df)
         return Spread(math.sqrt(a + b), df)
+
+    def detectable(self, edge: float, family: int) -> float:
+        """About the smallest logarithm of a ratio that would have been found in 80 % of repetitions.
+
+        It must exceed what chance reaches, by its interval and by the null's own draws (``edge``), both adjusted over
+        the family, and then by what its error takes away in one of five repetitions.
+        """
+        outer = float(stats.t.ppf(1 - 0.025 / family, self.df)) * self.error
+        return max(outer, edge) + float(stats.t.ppf(0.8, self.df)) * self.error
 
     def interval(self, value: float, *, level: float = 0.95) -> tuple[float, float] | None:
         """By Student's t around the plain estimate; None where it is not finite."""
@@ -174,12 +191,7 @@ def adjust(pvalues: Sequence[float] | np.ndarray) -> np.ndarray:
 
 
 def _ordered(units: Units) -> Units:
-    order = units.ids.argsort()
-    if isinstance(units, AdditiveUnits):
-        e = units.energies
-        return AdditiveUnits(units.ids[order], type(e)(e.inside[order], e.outside[order], e.axes[order]))
-    rank = order.argsort()  # where each unit goes
-    return BilinearUnits(units.ids[order], units.inputs, units.deltas, units.basis, rank[units.place])
+    return units.ordered(units.ids.argsort())
 
 
 def _dealt(own: Units, other: Units, draws: int, generator: torch.Generator) -> Tensor:

@@ -12,7 +12,7 @@ from anisoscope.evidence.result import Evidence
 from anisoscope.vocabulary import ladder_of
 
 
-def ladder(evidences: Sequence[Evidence], *, view: str) -> verdict.Ladder:
+def ladder(evidences: Sequence[Evidence], *, view: str, margin: float = verdict.MARGIN) -> verdict.Ladder:
     """Verdicts of the layers (by their place in ``evidences``) and of the model; p is adjusted over the layers."""
     if not evidences:
         raise broken("a ladder must have at least one layer", 0, "pass the evidence of each layer")
@@ -27,8 +27,8 @@ def ladder(evidences: Sequence[Evidence], *, view: str) -> verdict.Ladder:
                     "null": null,
                     "q": float(q[layer]),
                     "value": None if found is None or evidence.undetermined else found.value,
-                    "low": None if found is None else found.low,
-                    "high": None if found is None else found.high,
+                    "p": evidence.p.get(null),
+                    **{name: getattr(found, name, None) for name in ("low", "high", "low90", "high90")},
                 }
             )
-    return verdict.ladder(rows, view=view)
+    return verdict.ladder(rows, view=view, margin=margin)

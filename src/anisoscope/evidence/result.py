@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from torch import Tensor
+
 from anisoscope.evidence.units import Units
 from anisoscope.geometry.results import Estimate
 from anisoscope.geometry.subspace import Subspace
@@ -33,13 +35,18 @@ class Evidence:
     mean: dict[str, float] = field(default_factory=dict)
     p: dict[str, float] = field(default_factory=dict)
     p_floor: dict[str, float] = field(default_factory=dict)  # the smallest p that the draws allow
-    p_paper: float | None = None
+    p_paper: float | None = None  # over ``normal``: it is too small too often, and decides nothing
+    detectable: dict[str, float] = field(default_factory=dict)  # the smallest ratio that would have been found
+    lost: dict[str, tuple[Tensor, ...]] = field(default_factory=dict, repr=False)  # log ratios, one unit left out
     isotropy_before: float | None = None
     isotropy_gain: float | None = None
     isotropy_gain_zeta0: float | None = None
     isotropy_gain_null: float | None = None
     isotropy_gain_p: float | None = None
     isotropy_gain_p_floor: float | None = None
+    isotropy_gain_chance: float | None = None  # mean over random rotations
+    isotropy_gain_estimate: Estimate | None = None  # the gain with its interval over units
+    captured_estimate: Estimate | None = None
     radial: float | None = None
     note: str | None = None
     subspaces: tuple[Subspace, ...] = field(default=(), repr=False)

@@ -115,14 +115,14 @@ def isotropy_gain(covariance_SDD: Tensor, basis_SDK: Tensor, frames_SRDK: Tensor
     total = torch.stack([_trace(scaled), scaled.square().sum((-2, -1))])
     left = without(scaled, basis_SDK)
     kept = torch.stack([_trace(left), left.square().sum((-2, -1))])
-    before, after = _score(total, width, ZETA), _score(kept, width - rank, ZETA)
-    gain0 = _score(kept, width - rank, 0.0) - _score(total, width, 0.0)
+    before, after = score(total, width, ZETA), score(kept, width - rank, ZETA)
+    gain0 = score(kept, width - rank, 0.0) - score(total, width, 0.0)
     haar = orthogonal = before.new_full((before.shape[0], 0), torch.nan)
     if frames_SRDK.shape[1]:
         removed = [_removed_frames(c, q, f) for c, q, f in zip(scaled, basis_SDK, frames_SRDK, strict=True)]
-        haar = _score(_after_removal(total, torch.stack([r[0] for r in removed], 1)), width - rank, ZETA)
+        haar = score(_after_removal(total, torch.stack([r[0] for r in removed], 1)), width - rank, ZETA)
         if 2 * rank <= width:
-            orthogonal = _score(_after_removal(total, torch.stack([r[1] for r in removed], 1)), width - rank, ZETA)
+            orthogonal = score(_after_removal(total, torch.stack([r[1] for r in removed], 1)), width - rank, ZETA)
     return Gain(before, after - before, gain0, orthogonal - before[:, None], haar - before[:, None])
 
 
@@ -138,7 +138,7 @@ def _trace(matrix_SDD: Tensor) -> Tensor:
     return matrix_SDD.diagonal(dim1=-2, dim2=-1).sum(-1)
 
 
-def _score(trace_and_square: Tensor, dims: int, zeta: float) -> Tensor:
+def score(trace_and_square: Tensor, dims: int, zeta: float) -> Tensor:
     """IsoScore* from trace and squared norm, in units where the reference is the identity."""
     trace, square = trace_and_square
     shrunk = (1 - zeta) * trace + zeta * dims
@@ -161,7 +161,7 @@ def _removed_frames(c_DD: Tensor, q_DK: Tensor, f_RDK: Tensor) -> tuple[Tensor, 
     """
     width, rank = q_DK.shape
     draws = f_RDK.shape[0]
-    dtype = torch.float32 if c_DD.device.type == "cpu" and width > 256 else torch.float64
+    dtype = torch.float32 if c_DD.device.type == "cpu" and width > 64 else torch.float64
     f_DRK = f_RDK.to(dtype).permute(1, 0, 2).reshape(width, draws * rank)
     f_RDK = f_DRK.reshape(width, draws, rank).permute(1, 0, 2)  # a view: every frame where it stands
     c_DD, q_DK = c_DD.to(dtype), q_DK.to(dtype)

@@ -2,8 +2,8 @@
 
 Letters: n units, T positions, D width, E columns of δ, R draws.
 
-In the representation and embedding views energies add up over units. In the weight view they do not: the gradient is
-``G = Σ_s G_s`` and its energy is the sum of a Gram matrix over pairs of sequences.
+In the representation view energies add up over units. In the weight view they do not: the gradient is ``G = Σ_s G_s``
+and its energy is the sum of a Gram matrix over pairs of sequences. The embedding view is like it (``typed_units``).
 """
 
 from __future__ import annotations
@@ -108,6 +108,11 @@ class AdditiveUnits:
         """Gradient energy of each unit."""
         return self.energies.inside + self.energies.outside
 
+    def ordered(self, order: Tensor) -> AdditiveUnits:
+        """The same units in another order."""
+        e = self.energies
+        return AdditiveUnits(self.ids[order], Energies(e.inside[order], e.outside[order], e.axes[order]))
+
     def joined(self, other: Any, scales: tuple[float, float]) -> Mixture:
         """The units of both sides, each side's energies times its scale, to be mixed."""
         inside = torch.cat([self.energies.inside * scales[0], other.energies.inside * scales[1]])
@@ -115,16 +120,26 @@ class AdditiveUnits:
         return AdditiveMixture(inside, outside)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class BilinearUnits:
-    """Gradients ``G_s = D_sᵀX_s`` of a linear map by sequence, kept as their factors ``(n, T, ·)``."""
+class GramUnits:
+    """Units whose gradients are summed before their energy is taken: it is the sum of a Gram matrix over pairs."""
 
+    __slots__ = ()
     ids: Tensor
-    inputs: Tensor
-    deltas: Tensor
-    basis: Tensor
-    place: Tensor  # which unit each sequence belongs to
-    _own: list[Energies] = field(default_factory=list)  # the Gram matrices, once they are known
+    known: list[Energies]
+
+    def ordered(self, order: Tensor) -> Any:
+        """The same units in another order."""
+        raise NotImplementedError
+
+    def cross(self, other: Any) -> Energies:
+        """Inner products of own gradients with those of another side ``(n, m)``: inside, outside, weighted by axes."""
+        raise NotImplementedError
+
+    def grams(self) -> Energies:
+        """Inner products of the units' gradients ``(n, n)``, computed once."""
+        if not self.known:
+            self.known.append(self.cross(self))
+        return self.known[0]
 
     @property
     def total(self) -> Energies:
@@ -133,7 +148,7 @@ class BilinearUnits:
         return Energies(*(gram.sum() for gram in (grams.inside, grams.outside, grams.axes)))
 
     def left_out(self) -> Energies:
-        """Energies of the gradient without one sequence, for each."""
+        """Energies of the gradient without one unit, for each."""
         grams = self.grams()
 
         def without_one(gram: Tensor) -> Tensor:
@@ -148,8 +163,8 @@ class BilinearUnits:
         return (grams.inside + grams.outside).diagonal().clamp_min(0)
 
     def joined(self, other: Any, scales: tuple[float, float]) -> Mixture:
-        """``G_s`` of both sides, each side's energies times its scale, to be summed in mixtures."""
-        own, theirs, cross = self.grams(), other.grams(), _grams(self, other)
+        """The gradients of both sides, each side's energies times its scale, to be summed in mixtures."""
+        own, theirs, cross = self.grams(), other.grams(), self.cross(other)
         a, b = (scale**0.5 for scale in scales)
 
         def joint(x: Tensor, y: Tensor, xy: Tensor) -> Tensor:
@@ -159,11 +174,37 @@ class BilinearUnits:
             joint(own.inside, theirs.inside, cross.inside), joint(own.outside, theirs.outside, cross.outside)
         )
 
-    def grams(self) -> Energies:
-        """Inner products of the sequences' gradients ``(n, n)``: inside, outside, and under the weights of the axes."""
-        if not self._own:
-            self._own.append(_grams(self, self))
-        return self._own[0]
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BilinearUnits(GramUnits):
+    """Gradients ``G_s = D_sᵀX_s`` of a linear map by sequence, kept as their factors ``(n, T, ·)``."""
+
+    ids: Tensor
+    inputs: Tensor
+    deltas: Tensor
+    basis: Tensor
+    place: Tensor  # which unit each sequence belongs to
+    known: list[Energies] = field(default_factory=list)  # the Gram matrices, once they are known
+
+    def cross(self, other: BilinearUnits) -> Energies:
+        """Inner products of all pairs of ``G_s``."""
+        return _grams(self, other)
+
+    def gradients(self, columns: slice = slice(None)) -> Tensor:
+        """``G_s`` of some columns of δ, ``(n, E, D)`` in float64."""
+        n, length, width = self.inputs.shape
+        some = self.deltas[:, :, columns]
+        g_nED = self.basis.new_zeros(len(self.ids), some.shape[2], width)
+        step = max(1, at_once(self.inputs) // length)
+        for start in range(0, n, step):
+            part = slice(start, start + step)
+            g_nED.index_add_(0, self.place[part], some[part].double().mT @ self.inputs[part].double())
+        return g_nED
+
+    def ordered(self, order: Tensor) -> BilinearUnits:
+        """The same units in another order."""
+        rank = order.argsort()  # where each unit goes
+        return BilinearUnits(self.ids[order], self.inputs, self.deltas, self.basis, rank[self.place])
 
     def lengths(self) -> tuple[Tensor, Tensor]:
         """Lengths ``‖δ‖·‖x‖`` of single tokens, summed by unit: of what is inside and of what is outside."""
@@ -193,19 +234,21 @@ def _grams(a: BilinearUnits, b: BilinearUnits) -> Energies:
 
 
 def _parts(units: BilinearUnits, columns: slice) -> tuple[Tensor, Tensor, Tensor]:
-    n, length, width = units.inputs.shape
-    some = units.deltas[:, :, columns]
-    g_nED = units.basis.new_zeros(len(units.ids), some.shape[2], width)
-    step = max(1, at_once(units.inputs) // length)
-    for start in range(0, n, step):
-        part = slice(start, start + step)
-        g_nED.index_add_(0, units.place[part], some[part].double().mT @ units.inputs[part].double())
+    g_nED = units.gradients(columns)
     inside = (g_nED @ units.basis) @ units.basis.T
     weighted = g_nED * units.basis.square().sum(1).sqrt()
     return inside.flatten(1), (g_nED - inside).flatten(1), weighted.flatten(1)
 
 
-Units = AdditiveUnits | BilinearUnits
+Units = AdditiveUnits | GramUnits
+
+
+def complete(folds: Sequence[Units | None]) -> list[Units] | None:
+    """The units of all folds, None where some have none; units that hold all folds stand alone."""
+    known = [units for units in folds if units is not None]
+    if known and getattr(known[0], "of_all_folds", False):
+        return known[:1]
+    return known if len(known) == len(folds) else None
 
 
 def totals(folds: Sequence[Units]) -> Energies:

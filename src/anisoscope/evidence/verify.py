@@ -6,7 +6,7 @@ Letters: n sequences, T positions, D width, K rank.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -15,17 +15,14 @@ from torch import Tensor
 
 from anisoscope.errors import BrokenRuleError, broken
 from anisoscope.evidence.cross_fit import cross_fit
+from anisoscope.evidence.local_checks import Half, Normals, curvature_along, normal_angle, random_frames
 from anisoscope.evidence.result import Evidence
-from anisoscope.geometry.curvature import curvature
-from anisoscope.geometry.dimension import two_nn
-from anisoscope.geometry.neighbours import nearest
 from anisoscope.geometry.results import Estimate
 from anisoscope.geometry.subspace import Method, Subspace, fit_subspace, principal_angles
 from anisoscope.stats.given import as_tensor
 
 ALPHA = 0.05
-_POINTS = 64
-_RANDOM_FRAMES = 20
+METHODS: tuple[Method, ...] = ("pca", "svd", "semi_nmf")
 _Z95 = 1.959964
 
 
@@ -33,10 +30,11 @@ _Z95 = 1.959964
 class VerifyRow:
     """One line of the table.
 
-    ``check``: ``proxy`` (enrichment over ``haar``; the baselines are methods too), ``normal`` (mean angle in degrees
-    to the bottom of the local spectrum), ``refit`` (mean angle in degrees between fits on two halves), ``curvature``
-    (along the proxy over that along random tangent directions), ``settling`` (share of layers and seeds at which random
-    directions do as well). ``chance`` is what random directions of the same rank would give.
+    ``check``: ``proxy`` (enrichment over ``haar``; the baselines are methods too), ``anisotropy`` (share of the
+    gradient's anisotropy captured; p of the isotropy gain), ``normal`` (mean angle in degrees to the bottom of the
+    local spectrum), ``refit`` (mean angle in degrees between the fits on two halves), ``curvature`` (along the proxy
+    over that along random tangent directions), ``settling`` and ``settling-anisotropy`` (share of layers and seeds at
+    which random directions do as well). ``chance`` is what random directions of the same rank would give.
     """
 
     check: str
@@ -73,7 +71,7 @@ def verify(
     gradients: Any,
     *,
     ranks: Sequence[int] | None = None,
-    methods: Sequence[Method] = ("pca",),
+    methods: Sequence[Method] = METHODS,
     groups: Any = None,
     resamples: int = 199,
     generator: torch.Generator | None = None,
@@ -81,50 +79,58 @@ def verify(
     """Check proxies against what the referee asked for.
 
     ``x`` and ``gradients`` are ``(n, T, D)``, or rows with ``groups``; or mappings from ``(seed, layer)`` to such, for
-    models that were never looked at before. ``ranks`` defaults to 1, 2, 4, … ≤ D/4. Everything is cross-fitted.
+    models that were never looked at before. ``ranks`` defaults to 1, 2, 4, … ≤ D/4. Sequences fall into two halves, the
+    same ones for all checks; a proxy is fitted on one and checked on the other, both ways.
 
-    1. ``proxy``: each method against the baselines ``haar``, ``top-variance`` and ``mean+haar`` (the mean direction,
-       completed at random) of the same rank.
+    1. ``proxy`` and ``anisotropy``: each method against the baselines ``haar``, ``top-variance`` (``pca``; left out
+       where that is a method itself) and ``mean+haar`` (the mean direction, completed at random) of the same rank, by
+       the energy and by the anisotropy of the gradient that it holds.
     2. ``normal`` and ``refit``: angles of the proxy to the normal directions that local spectra suggest (a tangent
-       proxy is as far from them as it can be), and between refits on two halves.
+       proxy is as far from them as it can be), and between the fits on the two halves.
     3. ``curvature``: curvature along the proxy's directions over that along random tangent directions.
-    4. ``settling``: the share of layers and seeds at which random directions of equal rank do as well.
+    4. ``settling`` and ``settling-anisotropy``: the share of layers and seeds at which random directions of equal rank
+       do as well, by energy and by anisotropy. They do not where p ≤ 0.05 and the whole interval is above what they
+       give (the value, where there is no interval).
+
+    >>> generator = torch.Generator().manual_seed(0)
+    >>> x, g = torch.randn(2, 12, 10, 16, generator=generator)
+    >>> table = verify(x, g, ranks=[2], methods=["svd"], resamples=99)
+    >>> [row.method for row in table.select("proxy")]
+    ['svd', 'haar', 'top-variance', 'mean+haar']
     """
     cells = _cells(x, gradients)
     if "mean" in methods:
         raise broken("methods must be of any rank", "mean, which has one direction", "it is a baseline already")
     seed = 0 if generator is None else generator.initial_seed()
     rows: list[VerifyRow] = []
-    settled: dict[tuple[str, int], list[bool]] = {}
+    settled: dict[tuple[str, str, int], list[tuple[Any, bool]]] = {}
     for (cell_seed, layer), (cloud, gradient) in cells.items():
-        width = cloud.shape[-1]
-        for rank in _ranks(ranks, width):
+        units, side = _two_halves(cloud, groups, seed)
+        halves = [_half(cloud, units, side == k, seed) for k in (0, 1)]
+        for rank in _ranks(ranks, cloud.shape[-1]):
+            normals = [Normals.of(half, rank) for half in halves]
             for name, method in _contestants(methods, rank, seed):
+                at = (name, rank, cell_seed, layer)
                 found = cross_fit(
                     cloud,
                     gradient,
                     method=method,
                     rank=rank,
                     groups=groups,
+                    folds=side,
                     resamples=resamples,
                     generator=generator,
-                    isotropy=False,
                 )
-                rows.append(_proxy_row(found, name, rank, cell_seed, layer))
-                if name in methods and "haar" in found.p:
-                    settled.setdefault((name, rank), []).append(_random_does_as_well(found))
-            for name in methods:
-                common = (name, rank, cell_seed, layer)
-                flat = cloud.reshape(-1, width)
-                rows.append(_normal_row(flat, *common, generator))
-                rows.append(_refit_row(cloud, groups, *common, seed, generator))
-                rows.append(_curvature_row(flat, *common, generator))
-    for (name, rank), same in settled.items():
-        share, n = sum(same) / len(same), len(same)
-        low, high = _wilson(share, n)
-        note = f"{sum(same)} of {n} layers and seeds"
-        rows.append(VerifyRow("settling", name, rank, None, None, share, low, high, None, 1.0 - ALPHA / 2, n, note))
-    return Verification(tuple(rows))
+                rows += [_proxy_row(found, *at), _anisotropy_row(found, *at)]
+                if name not in methods:
+                    continue
+                for check, same in _random_does_as_well(found).items():
+                    settled.setdefault((check, name, rank), []).append((cell_seed, same))
+                angle = normal_angle(found.subspaces, normals, seed)
+                rows.append(_row("normal", *at, angle, angle.floor))
+                rows.append(_refit_row(found, *at, seed))
+                rows.append(_row("curvature", *at, curvature_along(found.subspaces, halves), 1.0))
+    return Verification((*rows, *(_settling_row(*key, same) for key, same in settled.items())))
 
 
 def _cells(x: Any, gradients: Any) -> dict[tuple[Any, Any], tuple[Tensor, Tensor]]:
@@ -148,13 +154,33 @@ def _ranks(ranks: Sequence[int] | None, width: int) -> list[int]:
     return chosen
 
 
+def _two_halves(cloud: Tensor, groups: Any, seed: int) -> tuple[Tensor, Tensor]:
+    """The unit of each sequence (or row), and the half that it falls into, on the CPU; halves hold equally many."""
+    if groups is None and cloud.ndim != 3:
+        raise broken("rows must come with groups", "none", "pass the sequence id of each row")
+    units = torch.arange(len(cloud), device="cpu") if groups is None else as_tensor(groups).reshape(-1).cpu()
+    if len(units) != len(cloud):
+        raise broken(f"groups must have one id for each of {len(cloud)}", len(units), "pass sequence ids")
+    ids = torch.unique(units)
+    order = ids[torch.randperm(len(ids), generator=torch.Generator().manual_seed(seed), device="cpu")]
+    return units, torch.isin(units, order[: len(ids) // 2]).long()
+
+
+def _half(cloud: Tensor, units: Tensor, here: Tensor, seed: int) -> Half:
+    own = cloud[here.to(cloud.device)]
+    each = own.shape[1] if own.ndim == 3 else 1
+    return Half.of(own.reshape(-1, cloud.shape[-1]), units[here].repeat_interleave(each), seed)
+
+
 def _contestants(methods: Sequence[Method], rank: int, seed: int) -> list[tuple[str, Any]]:
-    return [
-        *((name, name) for name in methods),
-        ("haar", "haar"),
-        ("top-variance", "pca"),
-        ("mean+haar", lambda rows: _mean_and_random(rows, rank, seed)),
-    ]
+    """Methods, then the baselines that are not among them under another name."""
+    baselines: dict[str, Method | Callable[[Tensor], Subspace]] = {
+        "haar": "haar",
+        "top-variance": "pca",
+        "mean+haar": lambda rows: _mean_and_random(rows, rank, seed),
+    }
+    others = [(name, fit) for name, fit in baselines.items() if fit not in methods]
+    return [*((name, name) for name in methods), *others]
 
 
 def _mean_and_random(rows: Tensor, rank: int, seed: int) -> Subspace:
@@ -167,6 +193,12 @@ def _mean_and_random(rows: Tensor, rank: int, seed: int) -> Subspace:
     return Subspace(torch.linalg.qr(torch.cat([mean, draw.to(mean.device)], 1)).Q, method="mean+haar", n=len(rows))
 
 
+def _row(check: str, name: str, rank: int, seed: Any, layer: Any, found: Estimate, chance: float | None) -> VerifyRow:
+    value = None if math.isnan(found.value) else found.value
+    low, high = (found.low, found.high) if value is not None else (None, None)
+    return VerifyRow(check, name, rank, seed, layer, value, low, high, None, chance, found.n, found.note)
+
+
 def _proxy_row(found: Evidence, name: str, rank: int, seed: Any, layer: Any) -> VerifyRow:
     e = found.enrichment.get("haar", Estimate(value=math.nan, n=found.n, note=found.note))
     note = f"energy share {found.energy:.3g}" if found.note is None else found.note
@@ -175,99 +207,44 @@ def _proxy_row(found: Evidence, name: str, rank: int, seed: Any, layer: Any) -> 
     )
 
 
-def _random_does_as_well(found: Evidence) -> bool:
-    return not (found.enrichment["haar"].value > 1 and found.p.get("haar", 1.0) <= ALPHA)
+def _anisotropy_row(found: Evidence, name: str, rank: int, seed: Any, layer: Any) -> VerifyRow:
+    e, n = found.captured_estimate, found.units or found.n
+    common = ("anisotropy", name, rank, seed, layer)
+    if e is None:
+        why = found.note or "the gradient is isotropic, or has too few directions"
+        return VerifyRow(*common, None, None, None, None, None, n, why)
+    note = f"isotropy gain {found.isotropy_gain:.3g}; without shrinkage {found.isotropy_gain_zeta0:.3g}"
+    return VerifyRow(*common, e.value, e.low, e.high, found.isotropy_gain_p, e.floor, n, found.note or note)
 
 
-def _normal_row(
-    flat: Tensor, name: Method, rank: int, seed: Any, layer: Any, generator: torch.Generator | None
-) -> VerifyRow:
-    """Mean angle between the proxy and the bottom of the local spectrum around seeded points."""
-    proxy = fit_subspace(flat, method=name, rank=rank, generator=generator)
-    normals, note = _local_normals(flat, rank, generator)
-    if normals is None:
-        return VerifyRow("normal", name, rank, seed, layer, None, None, None, None, None, 0, note)
-    angles = _mean_angles(proxy.basis, normals)
-    random = torch.Generator().manual_seed(0 if generator is None else generator.initial_seed())
-    frames = torch.linalg.qr(
-        torch.randn(_RANDOM_FRAMES, flat.shape[1], proxy.rank, generator=random, dtype=torch.float64, device="cpu")
-    ).Q
-    chance = float(torch.stack([_mean_angles(f.to(proxy.basis.device), normals).mean() for f in frames]).mean())
-    half = _Z95 * float(angles.std()) / math.sqrt(len(angles))
-    mean = float(angles.mean())
-    return VerifyRow("normal", name, rank, seed, layer, mean, mean - half, mean + half, None, chance, len(angles), note)
+def _random_does_as_well(found: Evidence) -> dict[str, bool]:
+    """By energy and by anisotropy, where there is a p."""
+    answers = {}
+    for check, e, p in (
+        ("settling", found.enrichment.get("haar"), found.p.get("haar")),
+        ("settling-anisotropy", found.captured_estimate, found.isotropy_gain_p),
+    ):
+        if e is not None and e.floor is not None and p is not None:
+            least = e.value if e.low is None else e.low
+            answers[check] = not (least > e.floor and p <= ALPHA)
+    return answers
 
 
-def _curvature_row(
-    flat: Tensor, name: Method, rank: int, seed: Any, layer: Any, generator: torch.Generator | None
-) -> VerifyRow:
-    """Curvature along the proxy's directions over that along random tangent directions; 1 is no difference."""
-    dimension = float(two_nn(flat)) if len(flat) >= 3 else math.nan
-    common = ("curvature", name, rank, seed, layer)
-    if math.isnan(dimension):
-        return VerifyRow(*common, None, None, None, None, 1.0, 0, "no intrinsic dimension, so no tangents")
-    dim = max(1, min(round(dimension), flat.shape[1] - 1))
-    proxy = fit_subspace(flat, method=name, rank=rank, generator=generator)
-    points = torch.arange(0, len(flat), max(1, len(flat) // _POINTS), device=flat.device)
-    try:
-        found = curvature(flat, dim=dim, points=points, along=proxy).ratio
-    except BrokenRuleError as error:
-        return VerifyRow(*common, None, None, None, None, 1.0, 0, str(error))
-    assert found is not None, "directions were given"
-    value = None if math.isnan(found.value) else found.value
-    return VerifyRow(*common, value, found.low, found.high, None, 1.0, found.n, found.note)
+def _refit_row(found: Evidence, name: str, rank: int, layer_seed: Any, layer: Any, seed: int) -> VerifyRow:
+    angle = float(principal_angles(*found.subspaces).mean().rad2deg())
+    pairs = zip(*random_frames(found.subspaces[0], seed), strict=True)
+    angles = [float(principal_angles(Subspace(a), Subspace(b)).mean().rad2deg()) for a, b in pairs]
+    n, chance = found.units or found.n, sum(angles) / len(angles)
+    return VerifyRow("refit", name, rank, layer_seed, layer, angle, None, None, None, chance, n)
 
 
-def _local_normals(flat: Tensor, rank: int, generator: torch.Generator | None) -> tuple[Tensor | None, str]:
-    """Bottom directions of the local spectrum at up to 64 seeded points: ``(points, D, m)``."""
-    dimension = float(two_nn(flat)) if len(flat) >= 3 else math.nan
-    if math.isnan(dimension):
-        return None, "no intrinsic dimension, so no normal directions"
-    tangent = max(1, round(dimension))
-    k = min(len(flat) - 1, max(4 * tangent, 2 * tangent + 2 * rank))
-    m = min(rank, k - 1 - tangent, flat.shape[1] - tangent)
-    if m < 1:
-        return None, f"{len(flat)} rows are too few beside a dimension of {tangent}"
-    random = torch.Generator().manual_seed(0 if generator is None else generator.initial_seed())
-    _, indices = nearest(flat, k)
-    points = torch.randperm(len(flat), generator=random, device="cpu")[:_POINTS].to(flat.device)
-    around = flat[indices[points]].double()
-    around = around - around.mean(1, keepdim=True)
-    _, _, right = torch.linalg.svd(around, full_matrices=False)
-    filled = min(k - 1, flat.shape[1])  # centring takes one direction away
-    return right[:, filled - m : filled].mT, f"{k} neighbours, tangent dimension {tangent}"
-
-
-def _mean_angles(basis: Tensor, normals: Tensor) -> Tensor:
-    """Mean principal angle in degrees between the basis and each set of normals."""
-    cosines = torch.linalg.svdvals(basis.T @ normals).clamp(0, 1)
-    return torch.acos(cosines).mean(-1).rad2deg()
-
-
-def _refit_row(
-    cloud: Tensor,
-    groups: Any,
-    name: Method,
-    rank: int,
-    layer_seed: Any,
-    layer: Any,
-    seed: int,
-    generator: torch.Generator | None,
-) -> VerifyRow:
-    every = groups is None or cloud.ndim == 3
-    units = torch.arange(len(cloud), device="cpu") if every else as_tensor(groups).reshape(-1)
-    ids = torch.unique(units)
-    order = ids[torch.randperm(len(ids), generator=torch.Generator().manual_seed(seed), device="cpu")]
-    halves = [torch.isin(units, part) for part in order.tensor_split(2)]
-    fits = [
-        fit_subspace(cloud[half].reshape(-1, cloud.shape[-1]), method=name, rank=rank, generator=generator)
-        for half in halves
-    ]
-    angle = float(principal_angles(*fits).mean().rad2deg())
-    draw = torch.Generator().manual_seed(seed + 1)
-    random = torch.randn(2, cloud.shape[-1], rank, generator=draw, dtype=torch.float64, device="cpu")
-    chance = float(principal_angles(*(Subspace(torch.linalg.qr(r).Q) for r in random)).mean().rad2deg())
-    return VerifyRow("refit", name, rank, layer_seed, layer, angle, None, None, None, chance, len(ids))
+def _settling_row(check: str, name: str, rank: int, answers: list[tuple[Any, bool]]) -> VerifyRow:
+    """Layers of one model are judged on the same sequences, so the interval counts seeds, not layers."""
+    n, seeds, as_well = len(answers), len({seed for seed, _ in answers}), sum(same for _, same in answers)
+    share = as_well / n
+    low, high = _wilson(share, seeds)
+    note = f"{as_well} of {n} layers and seeds; interval by the number of seeds, {seeds}"
+    return VerifyRow(check, name, rank, None, None, share, low, high, None, 1.0 - ALPHA / 2, n, note)
 
 
 def _wilson(share: float, n: int) -> tuple[float, float]:

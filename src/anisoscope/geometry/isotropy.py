@@ -3,9 +3,8 @@
 Letters: N rows, D width; λ eigenvalues of the covariance, σ = √((N−1)λ) singular values of the centred cloud.
 
 A measure that is a function of moments takes a ``Moments`` in place of the rows, one of singular values a ``Spectrum``
-too. Every result answers ``float(...)``.
-From rows, spectra are taken in float64 whatever the input: the square roots of rounding noise would otherwise fill the
-empty directions of a low-rank cloud.
+too; both ways give one number, since moments are float64 whatever the dtype of the rows. Every result answers
+``float(...)``.
 """
 
 from __future__ import annotations
@@ -50,11 +49,15 @@ def top_share(x: Measurable | Spectrum, power: float = 2, centre: bool = True) -
     n, total = _n(moments), float(strengths.sum())
     if total == 0:
         return Estimate(value=math.nan, n=n, note=NO_SPREAD if centre else "all rows are zero")
-    return Estimate(value=float(strengths[-1]) / total, n=n, floor=noise_top_share(n, moments.width, power))
+    floor = noise_top_share(n, moments.width, power, centre=centre)
+    return Estimate(value=float(strengths[-1]) / total, n=n, floor=floor)
 
 
 def effective_rank(x: Measurable | Spectrum, power: float = 1, centre: bool = True) -> Estimate:
     """``exp(H(s))``, the entropy rank of ``s = σ^p / Σσ^p`` (Roy & Vetterli 2007 at ``p = 1``), with ``0·log 0 = 0``.
+
+    Singular values whose square is below ``4√D·ε`` of the largest (ε of float64: about 1e-7 of σ₁) are rounding and
+    count as 0.
 
     >>> import torch
     >>> x = torch.cat([torch.eye(3), -torch.eye(3)])
@@ -71,7 +74,8 @@ def effective_rank(x: Measurable | Spectrum, power: float = 1, centre: bool = Tr
         return Estimate(value=math.nan, n=n, note=NO_SPREAD if centre else "all rows are zero")
     shares = strengths / total
     entropy = -torch.special.xlogy(shares, shares).sum()
-    return Estimate(value=float(entropy.exp()), n=n, floor=noise_effective_rank(n, moments.width, power))
+    floor = noise_effective_rank(n, moments.width, power, centre=centre)
+    return Estimate(value=float(entropy.exp()), n=n, floor=floor)
 
 
 def participation_ratio(x: Measurable, corrected: bool = False) -> Estimate:
@@ -258,7 +262,7 @@ def _participation(moments: Moments, corrected: bool) -> Estimate:
     return Estimate(value=float(square_of_trace / trace_of_square), n=n, floor=floor, note=note)
 
 
-def _moments(x: Measurable, *, higher: bool = False, double: bool = False) -> Moments:
+def _moments(x: Measurable, *, higher: bool = False) -> Moments:
     if isinstance(x, Moments):
         if higher and not x.higher:
             raise broken(
@@ -271,9 +275,7 @@ def _moments(x: Measurable, *, higher: bool = False, double: bool = False) -> Mo
         if not bool(torch.isfinite(x.scatter).all()):
             raise broken("moments must be finite", "NaN or Inf", "leave such rows out, or mask them")
         return x
-    x_ND = as_cloud(x)
-    double = double or not 1e-9 < float(x_ND.abs().max()) < 1e9  # their fourth powers leave the range of float32
-    return Moments.of(x_ND.double() if double else x_ND, higher=higher)
+    return Moments.of(as_cloud(x), higher=higher)
 
 
 def _n(moments: Moments) -> int:
@@ -281,7 +283,7 @@ def _n(moments: Moments) -> int:
 
 
 def _spectrum(x: Measurable | Spectrum) -> Spectrum:
-    return x if isinstance(x, Spectrum) else Spectrum(_moments(x, double=True))
+    return x if isinstance(x, Spectrum) else Spectrum(_moments(x))
 
 
 def _traces(moments: Moments, corrected: bool) -> tuple[Tensor, Tensor]:

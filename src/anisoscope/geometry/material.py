@@ -5,6 +5,7 @@ Letters: N rows, D width.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
@@ -12,33 +13,44 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from anisoscope.geometry.controls import gaussian_like
 from anisoscope.geometry.neighbours import Neighbours, neighbours
 from anisoscope.stats.directions import Directions, UnitSum
 from anisoscope.stats.moments import Moments
 
 
 class Spectrum:
-    """Moments of a cloud with the squared singular values that follow from them; each spectrum is computed once."""
+    """Moments of a cloud with the squared singular values that follow from them; each spectrum is computed once.
+
+    Those below ``4√D·ε`` of the largest (ε of float64; rounding was measured to reach a tenth of that) count as 0: the
+    square roots of rounding would otherwise fill the empty directions of a low-rank cloud.
+    """
 
     def __init__(self, moments: Moments) -> None:
         self.moments = moments
 
     @cached_property
     def centred(self) -> Tensor:
-        """Squared singular values about the mean, ascending; rounding below zero is zero."""
-        return torch.linalg.eigvalsh(self.moments.scatter).clamp_min(0)
+        """Squared singular values about the mean, ascending."""
+        return _without_rounding(torch.linalg.eigvalsh(self.moments.scatter))
 
     @cached_property
     def uncentred(self) -> Tensor:
         """The same about the origin."""
-        return torch.linalg.eigvalsh(self.moments.second).clamp_min(0)
+        return _without_rounding(torch.linalg.eigvalsh(self.moments.second))
+
+
+def _without_rounding(values_D: Tensor) -> Tensor:
+    level = 4 * math.sqrt(values_D.shape[0]) * torch.finfo(values_D.dtype).eps
+    return torch.where(values_D <= level * values_D[-1], 0, values_D)
 
 
 class Material:
     """The parts of a cloud by name; a part that cannot be had is None.
 
     ``moments`` of all rows, their ``spectrum``, the ``directions`` of rows, a ``sample`` of rows ``(N, D)``, and the
-    ``neighbours`` of that sample (``k`` of them). ``seed`` serves measures that draw.
+    ``neighbours`` of that sample (``k`` of them). ``gaussian_neighbours`` are those of a Gaussian cloud with as many
+    distinct rows and their covariance. ``seed`` serves measures and controls that draw.
     """
 
     def __init__(
@@ -72,6 +84,15 @@ class Material:
     def neighbours(self) -> Neighbours | None:
         """Nearest neighbours among the rows of the sample."""
         return None if self.sample is None or not self._k else neighbours(self.sample, self._k)
+
+    @cached_property
+    def gaussian_neighbours(self) -> Neighbours | None:
+        """The same of a Gaussian cloud with as many distinct rows and their covariance, and no other structure."""
+        found = self.neighbours
+        if self.sample is None or found is None or found.problem is not None:
+            return None
+        distinct_ND = self.sample if found.n == self.sample.shape[0] else self.sample[found.rows]
+        return neighbours(gaussian_like(distinct_ND, seed=self.seed), self._k)
 
     def part(self, name: str) -> Any:
         """A part by its name."""

@@ -29,8 +29,8 @@ def _bulk(small: int, large: int) -> tuple[np.ndarray, np.ndarray]:
     return nodes, weights / weights.sum()
 
 
-def noise_top_share(n: int, width: int, power: float = 2) -> float:
-    """Expected share of the largest singular value of centred noise; ``(1 + √(D/N))²/D`` at ``p = 2`` and N ≥ D ≥ 32.
+def noise_top_share(n: int, width: int, power: float = 2, *, centre: bool = True) -> float:
+    """Expected share of the largest singular value of noise; ``(1 + √(D/N))²/D`` at ``p = 2`` and N ≥ D ≥ 32.
 
     Below that it is the mean over seeded draws.
     """
@@ -38,29 +38,37 @@ def noise_top_share(n: int, width: int, power: float = 2) -> float:
     if small == 1:
         return 1.0
     if small < _FEWEST:
-        return _simulated_top_share(n, width, power)
+        strengths = _simulated(n - centre, width) ** power
+        return float((strengths[:, 0] / strengths.sum(1)).mean())
     nodes, weights = _bulk(small, large)
     edge = (1 + math.sqrt(small / large)) ** power
     return min(1.0, edge / (small * float(weights @ nodes ** (power / 2))))
 
 
 @lru_cache(maxsize=256)
-def _simulated_top_share(n: int, width: int, power: float) -> float:
-    """Through a Wishart matrix of the smaller side: its cost does not grow with the number of rows."""
+def _simulated(degrees: int, width: int) -> np.ndarray:
+    """Singular values of some draws, through a Wishart matrix of the smaller side: no cost grows with the rows."""
     generator = np.random.default_rng(0)
-    degrees = max(n - 1, 1)
-    size, rows = min(degrees, width), max(degrees, width)
+    size, rows = min(max(degrees, 1), width), max(degrees, width)
     # Bartlett: a triangle with chi-distributed diagonal has the law of the factor of a Gaussian Gram matrix.
     lower = np.tril(generator.standard_normal((_DRAWS, size, size)), -1)
     chi = np.sqrt(generator.chisquare(rows - np.arange(size), size=(_DRAWS, size)))
     lower[:, np.arange(size), np.arange(size)] = chi
-    strengths = np.linalg.svd(lower, compute_uv=False) ** power
-    return float((strengths[:, 0] / strengths.sum(1)).mean())
+    return np.linalg.svd(lower, compute_uv=False)
 
 
-def noise_effective_rank(n: int, width: int, power: float = 1) -> float:
-    """Expected entropy rank of the singular values to the ``power``."""
-    small, large = min(n, width), max(n, width)
+def noise_effective_rank(n: int, width: int, power: float = 1, *, centre: bool = True) -> float:
+    """Expected entropy rank of the singular values to the ``power``; by draws below 32 of them.
+
+    Centring takes one degree of freedom, and with it one direction where N ≤ D.
+    """
+    small, large = min(n - centre, width), max(n - centre, width)
+    if small <= 1:
+        return 1.0
+    if small < _FEWEST:
+        shares = _simulated(n - centre, width) ** power
+        shares = shares / shares.sum(1, keepdims=True)
+        return float(np.exp(-(shares * np.log(shares)).sum(1)).mean())
     nodes, weights = _bulk(small, large)
     strengths = nodes ** (power / 2)
     mean = float(weights @ strengths)

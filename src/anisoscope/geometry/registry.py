@@ -6,8 +6,9 @@ A registered measure appears in ``anisoscope measure``, in the rows of ``Scope``
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from anisoscope import vocabulary
@@ -47,7 +48,8 @@ class MeasureMethod:
 
     A function takes the part of a cloud that it ``needs`` and returns an ``Estimate`` with its floor, several by name
     of variant, or None where they cannot be had. ``training`` says whether the usual variant is measured at the
-    observations of a training; ``k`` is how many neighbours it looks at.
+    observations of a training; ``k`` is how many neighbours it looks at. With ``control`` the floor is what the same
+    function gives for a Gaussian cloud of equal covariance and number of rows.
     """
 
     name: str
@@ -55,6 +57,8 @@ class MeasureMethod:
     variants: Mapping[str, Callable[[Any], Found]]
     training: bool = True
     k: int = 2
+    control: bool = False
+    of_spectrum: bool = False  # whether the usual variant is a function of the eigenvalues about the mean alone
 
     def estimates(self, material: Material, *, usual: bool = False) -> Iterator[tuple[str, Estimate]]:
         """All variants of a cloud with their names, or the usual one alone; nothing where a part is missing."""
@@ -64,11 +68,26 @@ class MeasureMethod:
         for number, (variant, compute) in enumerate(self.variants.items()):
             if number and usual:
                 return
-            found = compute(part)
-            if isinstance(found, Estimate):
-                yield variant, found
-            elif found is not None:
-                yield from found.items()
+            found = _named(compute(part), variant)
+            floors = self._floors(compute, variant, material) if _any_defined(found) else {}
+            for name, estimate in found.items():
+                yield name, replace(estimate, floor=floors[name]) if name in floors else estimate
+
+    def _floors(self, compute: Callable[[Any], Found], variant: str, material: Material) -> dict[str, float]:
+        if not self.control or material.gaussian_neighbours is None:
+            return {}
+        found = _named(compute(material.gaussian_neighbours), variant)
+        return {name: one.value for name, one in found.items() if math.isfinite(one.value)}
+
+
+def _named(found: Found, variant: str) -> Mapping[str, Estimate]:
+    if found is None:
+        return {}
+    return {variant: found} if isinstance(found, Estimate) else found
+
+
+def _any_defined(found: Mapping[str, Estimate]) -> bool:
+    return any(math.isfinite(one.value) for one in found.values())
 
 
 def _corrected(measure: Callable[..., Estimate]) -> Callable[[Moments], Estimate | None]:
@@ -106,23 +125,33 @@ _METHODS: dict[str, MeasureMethod] = {
                 "power=1, centred": lambda s: top_share(s, power=1),
                 "power=1, uncentred": lambda s: top_share(s, power=1, centre=False),
             },
+            of_spectrum=True,
         ),
         MeasureMethod("average_cosine", "directions", {"all pairs": average_cosine}),
         MeasureMethod("isoscore", "moments", {"plain": isoscore, "corrected": _corrected(isoscore)}, training=False),
-        MeasureMethod("isoscore_star", "moments", {"zeta=0.2, trace": isoscore_star}),
+        MeasureMethod("isoscore_star", "moments", {"zeta=0.2, trace": isoscore_star}, of_spectrum=True),
         MeasureMethod(
             "participation_ratio",
             "moments",
             {"plain": participation_ratio, "corrected": _corrected(participation_ratio)},
+            of_spectrum=True,
         ),
         MeasureMethod(
-            "effective_rank", "spectrum", {"power=1": effective_rank, "power=2": lambda s: effective_rank(s, power=2)}
+            "effective_rank",
+            "spectrum",
+            {"power=1": effective_rank, "power=2": lambda s: effective_rank(s, power=2)},
+            of_spectrum=True,
         ),
         MeasureMethod("partition_ratio", "sample", {"both signs": partition_ratio}, training=False),
         MeasureMethod("local_isotropy", "material", {"": _local}, training=False),
-        MeasureMethod("two_nn", "neighbours", {"fit": two_nn, "mle": lambda found: two_nn(found, variant="mle")}),
-        MeasureMethod("levina_bickel", "neighbours", {"": _levina_bickel}, training=False, k=20),
-        MeasureMethod("gride", "neighbours", {"": _gride}, training=False, k=MOST_NEIGHBOURS),
+        MeasureMethod(
+            "two_nn",
+            "neighbours",
+            {"fit": two_nn, "mle": lambda found: two_nn(found, variant="mle")},
+            control=True,
+        ),
+        MeasureMethod("levina_bickel", "neighbours", {"": _levina_bickel}, training=False, k=20, control=True),
+        MeasureMethod("gride", "neighbours", {"": _gride}, training=False, k=MOST_NEIGHBOURS, control=True),
     )
 }
 

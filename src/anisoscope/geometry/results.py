@@ -11,9 +11,10 @@ class Estimate:
     """A measured number. ``float(estimate)`` gives the value.
 
     ``low`` and ``high`` bound a 95 % interval and are ``None`` where none exists; ``low90`` and ``high90`` a 90 % one.
-    ``floor`` is what isotropic noise of the same shape would score (1 for a ratio over a null), ``None`` where no
-    formula is known. ``se`` is the standard error (of the logarithm, for a ratio), ``units`` the number of independent
-    units behind it. ``n`` counts the rows used. An undefined number is NaN and ``note`` says why.
+    ``floor`` is what isotropic noise of the same shape would score (1 for a ratio over a null; for a dimension, in the
+    rows of a table, what a Gaussian cloud of equal covariance and ``n`` gives), ``None`` where it is not known. ``se``
+    is the standard error (of the logarithm, for a ratio) with ``df`` degrees of freedom, ``units`` the number of
+    independent units behind it. ``n`` counts the rows used. An undefined number is NaN and ``note`` says why.
     """
 
     value: float
@@ -26,6 +27,7 @@ class Estimate:
     low90: float | None = None
     high90: float | None = None
     units: float | None = None
+    df: float | None = None
 
     def __float__(self) -> float:
         return self.value
@@ -71,7 +73,11 @@ class LocalEstimate(Estimate):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DimensionEstimate(Estimate):
-    """An intrinsic dimension from neighbour distances of ``n`` unique rows."""
+    """An intrinsic dimension from neighbour distances of ``n`` unique rows.
+
+    The interval is the sampling error of the estimator at this ``n``; it does not cover the true dimension, from which
+    the bias parts it.
+    """
 
     exact_duplicates: int = 0
     near_duplicates: int = 0

@@ -14,7 +14,7 @@ from scipy import stats
 from torch import Tensor
 
 from anisoscope.errors import broken
-from anisoscope.geometry.cloud import Cloud, as_cloud
+from anisoscope.geometry.cloud import Cloud
 from anisoscope.geometry.judged import Rows, as_directions, judged, no_spread, overlap_error
 from anisoscope.geometry.neighbours import nearest_to
 from anisoscope.geometry.results import Estimate
@@ -57,10 +57,10 @@ def tangent_overlap(
     The null turns the proxy at random (Haar), the tangents held fixed: the share then has the mean ``r/D`` and a
     variance known exactly from the mean tangent projector; its law is taken as the Beta law of these two moments,
     which is exact where all points share one tangent line. This null knows nothing of the cloud: a proxy fitted on the
-    same rows beats it whenever tangents lean towards the cloud's wide directions, and local PCA looks for those. So
-    does a Gaussian, which has no tangents: compare with the share in ``gaussian_like(x)``. ``.normal`` is the share of
-    the *normal* part of the neighbourhoods, which is lower in a Gaussian too. ``note`` says where rows spread hardly
-    further along some tangent directions than off them.
+    same rows beats it whenever tangents lean towards the cloud's wide directions, and local PCA looks for those. In a
+    cloud without tangents they lean so too, the more the heavier its tails: ``tangency`` compares with such clouds.
+    ``.normal`` is the share of the *normal* part of the neighbourhoods, which is lower there too. ``note`` says where
+    rows spread hardly further along some tangent directions than off them.
 
     >>> from anisoscope import fit_subspace
     >>> from anisoscope.testing import plane
@@ -71,7 +71,7 @@ def tangent_overlap(
     """
     cloud = judged(x, dim=dim, points=points, generator=generator)
     (rows, width), least = cloud.x.shape, dim + 2
-    basis_Dr = _spanned(as_directions(subspace, cloud.x))
+    basis_Dr = spanned(subspace, cloud.x)
     if neighbours is None:
         neighbours = neighbours_for(dim, rows)
     if not least <= neighbours < rows:
@@ -114,14 +114,6 @@ def tangent_overlap(
     )  # fmt: skip
 
 
-def gaussian_like(x: Cloud, *, seed: int = 0) -> Tensor:
-    """As many rows, Gaussian, with the mean and the covariance of those given: random mixtures of them."""
-    x_ND = as_cloud(x)
-    n, mean = len(x_ND), x_ND.mean(0)
-    draw = torch.randn(n, n, generator=torch.Generator().manual_seed(seed), dtype=x_ND.dtype, device="cpu")
-    return mean + draw.to(x_ND.device) @ (x_ND - mean) / math.sqrt(n)
-
-
 def neighbours_for(dim: int, rows: int) -> int:
     """How many neighbours a tangent is fitted on where nobody says.
 
@@ -130,8 +122,20 @@ def neighbours_for(dim: int, rows: int) -> int:
     return min(max(8 * dim, _FEWEST_NEIGHBOURS), rows - 1)
 
 
-def _spanned(directions_Dr: Tensor) -> Tensor:
-    """An orthonormal basis of what the columns span."""
+def plain_share(x_ND: Tensor, points_P: Tensor, basis_Dr: Tensor, *, dim: int, neighbours: int) -> float:
+    """The value of ``tangent_overlap`` alone, of distinct rows and an orthonormal basis."""
+    near_PK = nearest_to(x_ND, points_P, neighbours)[1]
+    inside = 0.0
+    for part in blocks(x_ND, points_P.shape[0], neighbours):
+        y_PKD = x_ND[near_PK[part]].double()
+        tangent_PDd = local_pca(y_PKD - y_PKD.mean(1, keepdim=True), dim)[0]
+        inside += float((tangent_PDd.mT @ basis_Dr).square().sum())
+    return inside / (dim * points_P.shape[0])
+
+
+def spanned(subspace: Subspace | Cloud, x_ND: Tensor) -> Tensor:
+    """An orthonormal basis of a proxy in float64, which must fit the rows."""
+    directions_Dr = as_directions(subspace, x_ND)
     if directions_Dr.shape[1] > directions_Dr.shape[0]:
         raise broken("a proxy must have at most as many directions as the width", directions_Dr.shape[1], "drop some")
     basis_Dr, upper_rr = torch.linalg.qr(directions_Dr)

@@ -30,10 +30,10 @@ class Hosted:
         known: dict[str, Any] = {"steps": steps} | self._options | {"session": replace(session, first_step=first_step)}
         self.scope, self._logged = Scope(model, **known), 0
 
-    def begin(self, tokens: int | None = None) -> None:
+    def begin(self, tokens: int | None = None, documents: Any = None) -> None:
         """An optimiser step begins, unless one is open."""
         if self.scope is not None and self._open is None:
-            self._open = self.scope.step(tokens)
+            self._open = self.scope.step(tokens, documents=documents)
             self._open.__enter__()
 
     def end(self) -> None:

@@ -34,15 +34,21 @@ class ScopeCallback(TrainerCallback):
 
     ``session=SessionOptions(resumable=True)`` saves the scope with every checkpoint (as ``anisoscope.safetensors``), so
     that a training resumed from it goes on to the rows of an uninterrupted one. ``tokens(step)`` may tell how many
-    tokens a step trains on.
+    tokens a step trains on, ``documents(step)`` the documents of its sequences, as ``Scope.step`` takes them.
 
     Headline numbers go through ``Trainer.log``, so whatever ``report_to`` names shows them. An observation is judged
     beside the training and logged when it is ready; ``anisoscope/step`` says which step it is of.
     """
 
-    def __init__(self, *, tokens: Callable[[int], int] | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        *,
+        tokens: Callable[[int], int] | None = None,
+        documents: Callable[[int], Any] | None = None,
+        **options: Any,
+    ) -> None:
         self._hosted = Hosted(options)
-        self._tokens = tokens
+        self._tokens, self._documents = tokens, documents
         session = options.get("session")
         self._resumable = session is not None and session.resumable
         self._trainer: Trainer | None = None
@@ -64,7 +70,9 @@ class ScopeCallback(TrainerCallback):
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """The first micro-batch of a step is about to come."""
-        self._hosted.begin(None if self._tokens is None else self._tokens(state.global_step))
+        step = state.global_step
+        tokens = None if self._tokens is None else self._tokens(step)
+        self._hosted.begin(tokens, None if self._documents is None else self._documents(step))
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """All micro-batches are through. Gradients are clipped by now; the taps saw them before."""

@@ -69,7 +69,7 @@ def types_seen(statistics: Statistics) -> Tensor:
 
 def by_type(statistics: Statistics, weight_VD: Tensor, site: str, *, rows: int, seed: int) -> Statistics:
     """The tables of an observation as clouds of types, in two folds by a hash of the id; the tables themselves go."""
-    rest = {name: s for name, s in statistics.items() if name.view != "embedding"}
+    rest = {name: s for name, s in statistics.items() if name.view != "embedding" or name.part == "kept"}
     table, tied = statistics.get(_TABLE), statistics.get(_TIED)
     if not isinstance(table, Tensor):
         return rest
@@ -80,9 +80,14 @@ def by_type(statistics: Statistics, weight_VD: Tensor, site: str, *, rows: int, 
     return rest | clouds(ids, points, site, rows=rows, seed=seed)
 
 
+def type_folds(ids: Tensor, *, seed: int) -> Tensor:
+    """The fold of each type, by a hash of its id."""
+    return as_key(mix(ids, seed=seed)) & 1
+
+
 def clouds(ids: Tensor, points: dict[str, Tensor], site: str, *, rows: int, seed: int) -> Statistics:
     """Moments and a sample of one row a type, in two folds."""
-    side = as_key(mix(ids, seed=seed)) & 1
+    side = type_folds(ids, seed=seed)
     members = torch.stack([side == 0, side == 1])
     every = torch.ones_like(ids, dtype=torch.bool)[:, None]
     kept = [Selection.of(ids[:, None], inside[:, None], rows=rows, seed=seed) for inside in members]

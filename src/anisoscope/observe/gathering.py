@@ -19,7 +19,7 @@ from anisoscope.observe.statistics import Name, Statistics, merged
 from anisoscope.stats.aside import Aside
 from anisoscope.stats.batched import Batched
 from anisoscope.stats.counts import TokenCounts
-from anisoscope.stats.hashing import second_fold
+from anisoscope.stats.hashing import second_fold, unit_keys
 from anisoscope.stats.reservoir import Selection
 from anisoscope.stats.running import Running, moments_of_few
 
@@ -177,6 +177,9 @@ class Gathering(Listener):
         mask = batch.mask.to(tokens.device).bool() if given and batch.mask is not None else None
         seen = TokenCounts.of(tokens, vocabulary=self.vocabulary, mask=mask).counts
         self._add({Name("embedding", 0, "table", 0, "sum"): table, Name("embedding", 0, "seen", 0, "sum"): seen})
+        kept = self._call(gradient, batch).context.kept if gradient.ndim == 3 and batch.tokens is not None else None
+        for fold, selection in enumerate(kept or ()):
+            self._add({Name("embedding", 0, "looked-up", fold, "kept"): selection.take(gradient)})
 
     def table(self, gradient_VD: Tensor) -> None:
         """Add up the whole gradient of a tied embedding."""
@@ -230,16 +233,19 @@ class Gathering(Listener):
         given = batch.mask is not None and batch.mask.shape == shape
         every = torch.ones_like(tokens, dtype=torch.bool)
         mask = batch.mask.to(device).bool() if given and batch.mask is not None else every
+        documents = batch.documents if batch.documents is not None and len(batch.documents) == shape[0] else None
+        documents = None if documents is None else documents.to(device)
         is_new = batch.number not in self._counted
         if is_new:
             self._add({Name("tokens", 0, "all", 0, "sum"): mask.sum()})
         if self.most_tokens:
             stride = -(-mask.numel() // self.most_tokens)
             # A loader may write the next batch into the same memory before we read it, so a copy.
-            return Passing(stride, partial(self._shared_aside, tokens[::stride].clone(), mask[::stride].clone()))
+            parts = (tokens, mask, documents) if documents is not None else (tokens, mask)
+            return Passing(stride, partial(self._shared_aside, *(part[::stride].clone() for part in parts)))
         labelled = batch.labels is not None and batch.labels.shape == shape
         labels = batch.labels.to(device) if labelled and batch.labels is not None else None
-        context = self._shared(tokens, mask, labels)
+        context = self._shared(tokens, mask, labels, documents)
         for fold, selection in enumerate((context.kept or ()) if is_new else ()):
             self._add({Name("tokens", 0, "all", fold, "kept"): selection.take(tokens[..., None])})
             if self.answers and labels is not None:
@@ -247,20 +253,20 @@ class Gathering(Listener):
                 self._add({Name("tokens", 0, "targets", fold, "kept"): selection.take(asked)})
         return Passing(1, lambda: context)
 
-    def _shared_aside(self, tokens: Tensor, mask: Tensor) -> Context:
-        with self._aside.reading(tokens, mask):
-            return self._shared(tokens, mask, None)
+    def _shared_aside(self, tokens: Tensor, mask: Tensor, documents: Tensor | None = None) -> Context:
+        with self._aside.reading(*(part for part in (tokens, mask, documents) if part is not None)):
+            return self._shared(tokens, mask, None, documents)
 
-    def _shared(self, tokens: Tensor, mask: Tensor, labels: Tensor | None) -> Context:
-        second_B = second_fold(tokens, mask, seed=self.seed)
+    def _shared(self, tokens: Tensor, mask: Tensor, labels: Tensor | None, documents: Tensor | None) -> Context:
+        second_B = second_fold(tokens, mask, seed=self.seed, documents_B=documents)
         members = torch.stack([~second_B, second_B])
         first_B = mask.int().argmax(1)
         later = torch.arange(mask.shape[1], device=mask.device)[None] != first_B[:, None]
         kept = None
         if self.rows:
-            first, second = (
-                Selection.of(tokens, fold, rows=self.rows, seed=self.seed) for fold in mask & members[..., None]
-            )
+            units = None if documents is None else unit_keys(tokens, mask, documents, seed=self.seed)
+            options = {"rows": self.rows, "seed": self.seed, "units_B": units}
+            first, second = (Selection.of(tokens, fold, **options) for fold in mask & members[..., None])
             kept = first, second
         return Context(
             mask,

@@ -30,6 +30,7 @@ from anisoscope.observe.rows import (
     drift_rows,
     evidence_rows,
     measure_rows,
+    pooled_rows,
     probe_rows,
     undetermined_row,
 )
@@ -131,10 +132,12 @@ class Judge:
     def judged(self, observed: Observation) -> Judgement:
         """Rows of the next observation; raises if it cannot be judged."""
         observed = self._counted(observed)
-        sizes = observed.sequences(0), observed.sequences(1)
+        sizes = observed.units(0), observed.units(1)
         if min(sizes) < 2:
             raise broken(
-                "each fold must hold at least 2 sequences", f"{sizes[0]} and {sizes[1]}", "observe larger batches"
+                "each fold must hold at least 2 sequences, of 2 documents where these are given",
+                f"{sizes[0]} and {sizes[1]}",
+                "observe larger batches",
             )
         require_finite(observed.statistics)
         rows = measure_rows(observed, self._each) + probe_rows(observed, FEWEST)
@@ -205,7 +208,8 @@ class Judge:
         return {name: s for name, s in statistics.items() if _is_fitted_on(name) and (samples or name.part != "kept")}
 
     def _rows_of(self, found: Evidences, timing: str, observed: Observation) -> list[Row]:
-        return adjusted([row for case, e in found.items() for row in evidence_rows(case, e, timing, observed)])
+        rows = [row for case, e in found.items() for row in evidence_rows(case, e, timing, observed)]
+        return adjusted(rows, self._request.margin) + pooled_rows(found, timing, observed)
 
 
 def _bases(proxies: Proxies) -> dict[str, Any]:

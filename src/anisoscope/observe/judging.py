@@ -18,11 +18,14 @@ from anisoscope.evidence.energy import EnergyShare, energy_share
 from anisoscope.evidence.fold import Fold, additive_units, radial_energy
 from anisoscope.evidence.pairing import sequence_null
 from anisoscope.evidence.result import Evidence
+from anisoscope.evidence.typed_units import TypedUnits
 from anisoscope.evidence.units import BilinearUnits, Units
 from anisoscope.geometry.subspace import Method, Subspace, fit_subspace
-from anisoscope.observe.statistics import Cloud, Observation
+from anisoscope.observe.embedding import type_folds
+from anisoscope.observe.statistics import Cloud, Name, Observation
 from anisoscope.stats.moments import Moments
-from anisoscope.stats.reservoir import Sample
+from anisoscope.stats.reservoir import Reservoir, Sample
+from anisoscope.verdict import MARGIN
 from anisoscope.vocabulary import LABEL_NULLS, MAIN_SUBSET, NULLS, PROXIES, VIEWS
 
 DRAWS = 999
@@ -84,6 +87,7 @@ class Request:
     seed: int
     ranks: tuple[int, ...] = ()  # other ranks to show beside
     isotropy: bool = True
+    margin: float = MARGIN  # odds ratios between 1/margin and margin are as good as 1
 
 
 def fit_proxies(
@@ -126,13 +130,15 @@ def judge_observation(
     ]
 
     families = {view: {place.at for place in proxies if place.view == view} for view in VIEWS}
-    draws = {view: draws_for(len(sites), request.resamples) for view, sites in families.items()}
+    draws = {view: (draws_for(len(sites), request.resamples), len(sites)) for view, sites in families.items()}
 
     def judge(case: Case) -> Evidence:
         pair, start = proxies[case.place], initial.get(case)
         asked = _asked(request, observed, start, case)
         if case.place.view == "weight":
             return _judge_weight(observed, case.place, pair, asked, start, request, draws[case.place.view])
+        if case.place.view == "embedding":
+            return _judge_embedding(observed, case, pair, asked, start, request, draws[case.place.view])
         return _judge_additive(observed, case, pair, asked, start, request, draws[case.place.view])
 
     longest_first = sorted(cases, key=lambda case: case.place.view != "weight")
@@ -167,9 +173,9 @@ def _judge_additive(
     nulls: Sequence[str],
     initial: Evidence | None,
     request: Request,
-    draws: int,
+    draws: tuple[int, int],
 ) -> Evidence:
-    """Views in which energies add up over units: sequences, or types."""
+    """A view in which energies add up over sequences."""
     view, at, subset, tensor = case.place.view, case.place.at, case.place.subset, case.tensor
     folds = []
     for fitted_on in (0, 1):
@@ -177,7 +183,7 @@ def _judge_additive(
         found = observed.cloud(view, at, tensor, held)
         sample = found.sample(subset)
         units = additive_units(sample.values, subspace, sample.sequences)
-        fold = _fold(found.of(subset), subspace, units)
+        fold = replace(_fold(found.of(subset), subspace, units), sample=(sample.values, sample.sequences))
         targets: dict[str, tuple[EnergyShare, Units | None]] = {}
         for null in nulls:
             if null in LABEL_NULLS:
@@ -185,11 +191,53 @@ def _judge_additive(
                 rows = other.sample(subset)
                 their_units = additive_units(rows.values, subspace, rows.sequences)
                 targets[null] = energy_share(other.of(subset), subspace), their_units
-        radial = None
-        if view == "representation":
-            radial = _radial(sample, observed.cloud(view, at, "activations", held).sample(subset))
+        radial = _radial(sample, observed.cloud(view, at, "activations", held).sample(subset))
         folds.append(replace(fold, radial=radial, targets=targets))
-    return conclude(folds, nulls=nulls, initial=initial, p_paper=False, **_how(request, draws))
+    return conclude(folds, nulls=nulls, initial=initial, **_how(request, draws))
+
+
+def _judge_embedding(
+    observed: Observation,
+    case: Case,
+    pair: tuple[Subspace, Subspace],
+    nulls: Sequence[str],
+    initial: Evidence | None,
+    request: Request,
+    draws: tuple[int, int],
+) -> Evidence:
+    """Folds of types; sequences, which hold types of both, are the units of the input side's gradient.
+
+    The output side is not kept by sequence, and an update is no function of the observed sequences alone: no interval.
+    """
+    place, tensor = case.place, case.tensor
+    by_sequence = tensor == "gradients"
+    units = typed_units(observed, pair) if by_sequence else None
+    theirs = {null: typed_units(observed, pair, null) for null in nulls if null in LABEL_NULLS}
+    folds = []
+    for fitted_on in (0, 1):
+        held, subspace = 1 - fitted_on, pair[fitted_on]
+        fold = _fold(observed.cloud("embedding", place.at, tensor, held).of(place.subset), subspace, units)
+        targets: dict[str, tuple[EnergyShare, Units | None]] = {}
+        for null, other in theirs.items():
+            cloud = observed.cloud("embedding", place.at, tensor, held, under=null)
+            targets[null] = energy_share(cloud.of(place.subset), subspace), other
+        folds.append(replace(fold, targets=targets))
+    return conclude(folds, nulls=nulls, initial=initial, **_how(request, draws))
+
+
+def typed_units(observed: Observation, pair: tuple[Subspace, Subspace], under: str | None = None) -> TypedUnits | None:
+    """The gradient of the embedding by sequence, of those kept, for proxies that were fitted on two folds of types."""
+    source = observed.statistics if under is None else observed.others[under]
+    found = [source.get(Name("embedding", 0, "looked-up", fold, "kept")) for fold in (0, 1)]
+    kept = [one for one in found if isinstance(one, Reservoir)]
+    if len(kept) < len(found):
+        return None
+    samples = [one.sample() for one in kept]
+    rows, types, units = (
+        torch.cat([getattr(sample, name) for sample in samples]) for name in ("values", "tokens", "sequences")
+    )
+    side = type_folds(types, seed=kept[0].seed)
+    return TypedUnits.of(rows, types, units, side, (pair[1].basis.to(rows.device), pair[0].basis.to(rows.device)))
 
 
 def _judge_weight(
@@ -199,7 +247,7 @@ def _judge_weight(
     nulls: Sequence[str],
     initial: Evidence | None,
     request: Request,
-    draws: int,
+    draws: tuple[int, int],
 ) -> Evidence:
     """Energies come from the full gradient; pairing, its observed share included, from the sequences kept."""
     folds = []
@@ -215,16 +263,16 @@ def _judge_weight(
         pairing = {}
         if "pairing" in nulls and len(stacked.inputs) > 1:
             x, d = stacked.inputs, stacked.deltas
-            options = {"strata": stacked.strata, "units": stacked.unit, "draws": draws, "seed": request.seed}
+            options = {"strata": stacked.strata, "units": stacked.unit, "draws": draws[0], "seed": request.seed}
             pairing["pairing"] = sequence_null(x, d, subspace.basis, **options)
         folds.append(replace(fold, targets=targets, pairing=pairing))
     if not all(fold.pairing for fold in folds):
         nulls = [null for null in nulls if null != "pairing"]
-    return conclude(folds, nulls=nulls, initial=initial, p_paper=False, **_how(request, draws))
+    return conclude(folds, nulls=nulls, initial=initial, **_how(request, draws))
 
 
-def _how(request: Request, draws: int) -> dict[str, Any]:
-    return {"resamples": draws, "seed": request.seed, "isotropy": request.isotropy}
+def _how(request: Request, draws: tuple[int, int]) -> dict[str, Any]:
+    return {"resamples": draws[0], "family": max(draws[1], 1), "seed": request.seed, "isotropy": request.isotropy}
 
 
 def draws_for(family: int, asked: int | None) -> int:
@@ -243,7 +291,7 @@ def _gradient(observed: Observation, at: SiteKey, fold: int, under: str | None =
     return Moments.of(observed.sum("weight", at, "gradients", fold, under=under), higher=False)
 
 
-def _fold(moments: Moments, subspace: Subspace, units: Units) -> Fold:
+def _fold(moments: Moments, subspace: Subspace, units: Units | None) -> Fold:
     """Energies from the full moments, units from the sequences kept."""
     n, share = round(float(moments.count)), energy_share(moments, subspace)
     return Fold(subspace, share, moments.second, moments.covariance, n, units)
@@ -258,7 +306,7 @@ def _radial(gradients: Sample, activations: Sample) -> tuple[float, float] | Non
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Stacked:
-    """Whole sequences as ``(n, T, ·)``; equal contents are apart, and of one unit."""
+    """Whole sequences as ``(n, T, ·)``; those of one document, or of equal contents, are apart, and of one unit."""
 
     inputs: Tensor
     deltas: Tensor
@@ -287,15 +335,17 @@ def _stacked(observed: Observation, at: SiteKey, fold: int, under: str | None) -
     sketch, flags = d_rows.values[:, :-1].float(), d_rows.values[:, -1]
     ids, unit_of_row = torch.unique(rows.sequences, return_inverse=True)
     length = int(rows.positions.max()) + 1
-    copy = _occurrence(unit_of_row * length + rows.positions)
-    slots, slot_of_row = torch.unique(copy * len(ids) + unit_of_row, return_inverse=True)
+    contents, content_of_row = torch.unique(rows.keys, return_inverse=True)
+    copy = _occurrence(content_of_row * length + rows.positions)
+    slots, slot_of_row = torch.unique(copy * len(contents) + content_of_row, return_inverse=True)
+    unit = torch.empty_like(slots).scatter_(0, slot_of_row, unit_of_row)
     x = torch.zeros(len(slots), length, rows.values.shape[1], device=rows.values.device)
     d = x.new_zeros(len(slots), length, sketch.shape[1])
     strata = torch.full((len(slots), length), -1, dtype=torch.int64, device=x.device)
     x[slot_of_row, rows.positions], d[slot_of_row, rows.positions] = rows.values.float(), sketch
     strata[slot_of_row, rows.positions] = torch.where(rows.positions == 0, 0, 1 + flags.long())
     alike = bool((strata == strata[:1]).all()) and bool((strata[:1] >= 0).all())
-    return _Stacked(x, d, None if alike else strata, ids, slots % len(ids))
+    return _Stacked(x, d, None if alike else strata, ids, unit)
 
 
 def _occurrence(keys_N: Tensor) -> Tensor:

@@ -20,7 +20,8 @@ from anisoscope.evidence.premise import premise
 from anisoscope.geometry.curvature import curvature
 from anisoscope.geometry.dimension import two_nn
 from anisoscope.geometry.subspace import Subspace
-from anisoscope.geometry.tangents import gaussian_like, neighbours_for, tangent_overlap
+from anisoscope.geometry.tangency import tangency
+from anisoscope.geometry.tangents import neighbours_for
 from anisoscope.geometry.visible import visible_curvature
 from anisoscope.observe.judging import Each, Place, Proxies, Request, each_in_turn, held_units
 from anisoscope.observe.rows import Row, adjusted, at_columns, estimate_row, row, stamp
@@ -33,6 +34,7 @@ POINTS = 64
 FEWEST_POINTS = 16
 LOCAL = 0.25  # share of all tokens beyond which neighbours are no longer near
 OVERLAP = 2  # neighbourhoods that a row may lie in on average: more of them repeat one another, and take as long
+CONTROLS = 9  # clouds without tangents: each takes as long as the cloud itself, and 19 tell little more
 MOST_DIMENSIONS = 6  # of a quadratic fit: more need more neighbours than a thousand tokens hold, and take long
 LEAST = 4  # sequences that a type must come in before its spread is known
 
@@ -59,7 +61,8 @@ def _premise(
     folds = [held_units(observed, place.at, fold, pair[1 - fold]) for fold in (0, 1)]
     found = premise(folds, draws=199 if request.resamples is None else min(request.resamples, 199), seed=request.seed)
     common = common | {"tensor": "gradients", "measure": "non_cancellation"}
-    quotient = found.quotient if found.quotient.note else replace(found.quotient, note=found.verdict)
+    why = found.quotient.note
+    quotient = replace(found.quotient, note=f"{found.verdict}: {why}" if why else found.verdict)
     rows = [
         estimate_row(common, found.tangent, p=found.p),
         estimate_row(common, found.normal, variant="normal part"),
@@ -93,22 +96,25 @@ def _spaced(x: Tensor, number: int) -> Tensor:
 
 
 def _overlap(x: Tensor, proxy: Subspace, dim: int, common: Row, request: Request) -> list[Row]:
-    """How tangent the proxy is, beside a Gaussian cloud that has the same covariance and no tangents."""
+    """How tangent the proxy is, tested against clouds that have the same covariance and radii and no tangents."""
     near = neighbours_for(dim, len(x))
     if near > LOCAL * len(x):
         note = f"cannot tell: a tangent of {dim} dimensions takes {near} neighbours, and there are {len(x)} tokens"
         return [row(**common, measure="tangent_overlap", value=math.nan, note=note)]
     options = {"dim": dim, "points": _spaced(x, min(POINTS, max(FEWEST_POINTS, OVERLAP * len(x) // near)))}
     try:
-        found = tangent_overlap(x, proxy, **options)
-        flat = tangent_overlap(gaussian_like(x, seed=request.seed), proxy, **options)
+        found = tangency(x, proxy, **options, draws=CONTROLS, seed=request.seed)
     except BrokenRuleError as error:
         return [row(**common, measure="tangent_overlap", value=math.nan, note=str(error))]
-    common = common | {"measure": "tangent_overlap"}
-    controls = {"normal part": found.normal, "gaussian": flat}
-    rows = [estimate_row(common, found, p=found.p)]
-    rows += [estimate_row(common, e, variant=variant) for variant, e in controls.items() if e is not None]
-    chance = {"value": found.floor, "low": found.null_low, "high": found.null_high, "n": found.n}
+    common, share = common | {"measure": "tangent_overlap"}, found.share
+    rows = [
+        estimate_row(common, share, floor=found.control.value, p=found.p),
+        estimate_row(common, found.control, variant="elliptical"),
+        estimate_row(common, found, variant="over elliptical", p=found.p),
+    ]
+    if share.normal is not None:
+        rows.append(estimate_row(common, share.normal, variant="normal part"))
+    chance = {"value": share.floor, "low": share.null_low, "high": share.null_high, "n": share.n, "p": share.p}
     return [*rows, row(**common, **chance, variant="random proxy", null="haar")]
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
+import torch
 from torch import Tensor, nn
 
 from anisoscope.capture.sites import Sites
@@ -42,6 +43,7 @@ def observe_model(
 ) -> Observation:
     """Pass over ``batches``, which are chunks of one text with labels, weighed as one batch.
 
+    A batch may hold ``documents (B,)``, the document of each sequence: they are then the units of folds and intervals.
     ``shares`` says what each chunk counts for where the text has other parts elsewhere (``shares_of`` all of it). Of
     the parameters only the embedding gets a gradient, and only for the length of a chunk; the model is as before
     afterwards. ``frequency`` are counts by type, to see how it goes with them. ``progress`` is told the share that is
@@ -60,7 +62,10 @@ def observe_model(
     sites, embedding = choice.sites, choice.sites.embedding if "embedding" in choice.views else None
     size = 0 if embedding is None else vocabulary_of(embedding.module)
     found = Gathering(choice.views, rows=rows, seed=seed, vocabulary=size, answers=frequency is not None)
-    with _only_embedding(model, sites), Taps(model, sites, found, remember=targets) as taps:
+    known = [batch["documents"] for batch in batches if "documents" in batch]
+    documents = torch.cat(known) if known and len(known) == len(batches) else None
+    tapped = Taps(model, sites, found, remember=targets, documents=documents)
+    with _only_embedding(model, sites), tapped as taps:
         for batch, share in zip(batches, shares, strict=True):
             (_loss(model, batch) * share).backward()
             model.zero_grad(set_to_none=True)
@@ -84,7 +89,7 @@ def shares_of(batches: Sequence[ModelInput]) -> list[float]:
 
 def _loss(model: nn.Module, batch: ModelInput) -> Tensor:
     device = next(model.parameters()).device
-    output = model(**{name: tensor.to(device) for name, tensor in batch.items()})
+    output = model(**{name: tensor.to(device) for name, tensor in batch.items() if name != "documents"})
     loss = getattr(output, "loss", None)
     if not isinstance(loss, Tensor):
         raise AnisoscopeError("the model returns no loss for its labels")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from anisoscope.capture.sites import Sites
+from anisoscope.errors import broken
 from anisoscope.observe.gathering import RESERVOIR_ROWS
 from anisoscope.observe.series import Sink
 from anisoscope.observe.targets import LossFn
+from anisoscope.verdict import MARGIN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,13 +20,19 @@ class EvidenceOptions:
 
     ``subsets`` are the tokens that proxies are fitted and judged on; ``ranks`` shows the first proxy at other ranks;
     ``anchor`` is the last step that anchored proxies are fitted on (by default 30 % of ``steps``); ``loss_fn(output,
-    labels)`` serves the label nulls where the model itself returns no loss.
+    labels)`` serves the label nulls where the model itself returns no loss. Odds ratios between ``1/margin`` and
+    ``margin`` are as good as 1: only inside it is an effect called equal to its null.
     """
 
     subsets: Sequence[str] = ("all",)
     ranks: Sequence[int] = ()
     anchor: int | None = None
     loss_fn: LossFn | None = None
+    margin: float = MARGIN
+
+    def __post_init__(self) -> None:
+        if not 1 < self.margin < math.inf:
+            raise broken("margin must be a number above 1", self.margin, "use 1.25")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

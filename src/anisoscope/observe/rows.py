@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 
 from anisoscope.capture.sites import SiteKey
 from anisoscope.evidence.inference import FEWEST_UNITS, adjust
+from anisoscope.evidence.pooled import pool
 from anisoscope.evidence.result import Evidence
 from anisoscope.geometry.material import Material, joined
 from anisoscope.geometry.registry import methods
 from anisoscope.geometry.results import Estimate, ScalePoint
 from anisoscope.geometry.subspace import principal_angles
 from anisoscope.observe.judging import Case, Each, Place, Proxies, each_in_turn
+from anisoscope.observe.measure_units import kept_units
 from anisoscope.observe.statistics import Observation
 from anisoscope.stats.directions import UnitSum
 from anisoscope.store.schema import COLUMNS
+from anisoscope.verdict import MARGIN, outcome_of, outcome_over
 from anisoscope.vocabulary import LABEL_NULLS, MEASURES
 
 Row = dict[str, Any]
@@ -38,7 +41,7 @@ def estimate_row(common: Row, found: Estimate, **given: Any) -> Row:
     """A row with the numbers of an estimate."""
     numbers = {
         name: getattr(found, name)
-        for name in ("value", "floor", "low", "high", "low90", "high90", "se", "units", "n", "note")
+        for name in ("value", "floor", "low", "high", "low90", "high90", "se", "df", "units", "n", "note")
     }
     if isinstance(found, ScalePoint):
         numbers["radius"] = found.radius
@@ -74,7 +77,8 @@ def measure_rows(observed: Observation, each: Each = each_in_turn) -> list[Row]:
         moments = first.of(subset).merge(second.of(subset))
         if float(moments.count) < 3:
             return []
-        kept = [fold.sample(subset).values for fold in (first, second)]
+        samples = [fold.sample(subset) for fold in (first, second)]
+        kept = [sample.values for sample in samples]
         enough = sum(map(len, kept)) >= 2
         material = Material(
             moments=moments,
@@ -83,8 +87,14 @@ def measure_rows(observed: Observation, each: Each = each_in_turn) -> list[Row]:
         )
         common = stamp(observed) | at_columns(at) | {"view": "representation", "tensor": tensor, "subset": subset}
         common |= {"width": moments.width}
+        units = kept_units(material, moments, samples)
         return [
-            estimate_row(common, estimate, measure=method.name, variant=MEASURES[method.name].row_variant(variant))
+            estimate_row(
+                common,
+                estimate if units is None else units.estimate(method, estimate),
+                measure=method.name,
+                variant=MEASURES[method.name].row_variant(variant),
+            )
             for method in asked
             for variant, estimate in method.estimates(material, usual=True)
         ]
@@ -133,27 +143,32 @@ def evidence_rows(case: Case, found: Evidence, timing: str, observed: Observatio
     """Everything that one judgement says."""
     common = stamp(observed) | place_columns(case.place)
     common |= {"tensor": case.tensor, "rank": found.rank, "width": found.width, "timing": timing, "n": found.n}
-    few = min(len(u.ids) for u in found.folds) < FEWEST_UNITS if found.folds else True
+    few = found.folds is not None and min(len(u.ids) for u in found.folds) < FEWEST_UNITS
     note = f"a fold under {FEWEST_UNITS} sequences: no p and no intervals" if few else found.note
+    if found.folds is None and note is None:
+        note = "no interval: its parts by sequence are not known"
     rows = [row(**common, measure="energy", value=found.energy, floor=found.rank / found.width, note=note)]
     for null, e in found.enrichment.items():
         said = {"measure": "enrichment", "null": null, "note": e.note or note}
         if few:
             rows.append(row(**(common | said), value=e.value, floor=e.floor) | {"n": e.n})
         else:
-            p = found.p.get(null)
-            floor = None if p is None else found.p_floor.get(null)
-            rows.append(estimate_row(common, e, **said, p=p, q_floor=floor))
-    gains = {
-        "isotropy_gain": (found.isotropy_gain, None, found.isotropy_gain_p),
-        "isotropy_gain_normal": (found.isotropy_gain_null, "normal", None),
-        "captured": (found.captured, None, None),
-        "radial": (found.radial, None, None),
-    }
-    for measure, (value, null, p) in gains.items():
+            p = found.p_paper if null == "normal" else found.p.get(null)
+            floor = None if p is None or null == "normal" else found.p_floor.get(null)
+            rows.append(estimate_row(common, e, **said, p=p, q_floor=floor, detectable=found.detectable.get(null)))
+    drawn = {"p": None if few else found.isotropy_gain_p}
+    drawn["q_floor"] = None if drawn["p"] is None else found.isotropy_gain_p_floor
+    # The captured share is the gain over a constant of the cloud: one p serves both.
+    for measure, e in (("isotropy_gain", found.isotropy_gain_estimate), ("captured", found.captured_estimate)):
+        if e is not None:
+            bare = Estimate(value=e.value, n=e.n, floor=e.floor) if few else e
+            rows.append(estimate_row(common, bare, measure=measure, n=found.n, **drawn))
+    for measure, value, null in (
+        ("isotropy_gain_normal", found.isotropy_gain_null, "normal"),
+        ("radial", found.radial, None),
+    ):
         if value is not None:
-            p, floor = (None, None) if few or p is None else (p, found.isotropy_gain_p_floor)
-            rows.append(row(**common, measure=measure, null=null, value=value, p=p, q_floor=floor))
+            rows.append(row(**common, measure=measure, null=null, value=value))
     if found.isotropy_gain_zeta0 is not None:
         rows.append(row(**common, measure="isotropy_gain", variant="zeta0", value=found.isotropy_gain_zeta0))
     return rows
@@ -181,15 +196,42 @@ def with_token_texts(rows: list[Row], text: Callable[[int], str]) -> list[Row]:
     return [r if r["token_id"] is None else r | {"token": text(r["token_id"])} for r in rows]
 
 
-def adjusted(rows: list[Row]) -> list[Row]:
-    """Benjamini-Hochberg over layers, all other key columns equal."""
+def adjusted(rows: list[Row], margin: float = MARGIN) -> list[Row]:
+    """Benjamini-Hochberg over layers, all other key columns equal; then the outcome of each row against its null.
+
+    The paper's p over ``normal`` is shown and not adjusted: it decides nothing.
+    """
     groups: dict[Any, list[Row]] = {}
     for r in rows:
-        if r["p"] is not None:
+        if r["p"] is not None and r["null"] != "normal":
             groups.setdefault(tuple(r[name] for name in _FAMILY), []).append(r)
     for members in groups.values():
         for r, q in zip(members, adjust([m["p"] for m in members]), strict=True):
             r["q"] = None if math.isnan(q) else float(q)
             if r["q_floor"] is not None:  # so far the smallest p of this row: adjusted as that of a lone layer
                 r["q_floor"] = min(1.0, len(members) * r["q_floor"])
+    for r in rows:
+        if r["measure"] == "enrichment" and r["null"] != "normal":
+            r["outcome"] = outcome_of(r, margin).outcome
+        elif r["measure"] in ("isotropy_gain", "captured") and r["variant"] is None:
+            r["outcome"] = outcome_over(r, r["floor"])
+    return rows
+
+
+def pooled_rows(found: Mapping[Case, Evidence], timing: str, observed: Observation) -> list[Row]:
+    """Over all layers: the mean log odds ratio over each null, with its interval by units that layers share."""
+    groups: dict[tuple[Any, ...], list[tuple[Case, Evidence]]] = {}
+    for case, evidence in found.items():
+        place = case.place
+        groups.setdefault((place.view, place.subset, place.proxy, case.tensor, evidence.rank), []).append(
+            (case, evidence)
+        )
+    rows = []
+    for (view, subset, proxy, tensor, rank), members in groups.items():
+        common = stamp(observed) | {"view": view, "subset": subset, "proxy": proxy, "tensor": tensor, "rank": rank}
+        common |= {"timing": timing, "width": members[0][1].width, "measure": "pooled_enrichment"}
+        for null in dict.fromkeys(null for _, evidence in members for null in evidence.enrichment):
+            pooled = pool([evidence for _, evidence in members], null)
+            if pooled is not None:
+                rows.append(estimate_row(common, pooled, null=null))
     return rows

@@ -62,7 +62,8 @@ class Cloud:
         if selection != "no-first":
             return kept
         later = kept.positions > 0
-        return Sample(kept.values[later], kept.tokens[later], kept.sequences[later], kept.positions[later])
+        columns = (kept.values, kept.tokens, kept.sequences, kept.positions, kept.keys)
+        return Sample(*(column[later] for column in columns))
 
 
 class Between(NamedTuple):
@@ -129,8 +130,8 @@ class Observation:
         """Tokens in what was observed."""
         return tokens_of(self.statistics)
 
-    def sequences(self, fold: int) -> int:
-        """How many sequences of a fold were kept."""
+    def units(self, fold: int) -> int:
+        """How many sequences, or documents where they are known, were kept of a fold."""
         kept = self.statistics.get(Name("tokens", 0, "all", fold, "kept"))
         return int(torch.unique(kept.sample().sequences).numel()) if isinstance(kept, Reservoir) else 0
 

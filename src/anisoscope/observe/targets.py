@@ -41,7 +41,9 @@ def pass_again(
     root = unwrapped(model)
     if any(hasattr(parameter, "full_tensor") for parameter in root.parameters()):
         raise AnisoscopeError("parameters are sharded (FSDP2): an extra pass outside the training step is not possible")
-    with Taps(model, sites, listener) as taps:
+    documents = [call.batch.documents for call in calls if call.batch.documents is not None]
+    known = torch.cat(documents) if len(documents) == len(calls) and calls else None
+    with Taps(model, sites, listener, documents=known) as taps:
         for number, call in enumerate(calls):
             labels = _labels(call, loss_fn)
             generator = torch.Generator().manual_seed((seed * 1_000_003 + number) % (1 << 62))

@@ -1,52 +1,66 @@
-"""The first section: the verdict in words, and the ladder drawn."""
+"""The first section: the verdict in words, and the ladder drawn. Every sentence follows an outcome of the rows."""
 
 from __future__ import annotations
 
+from anisoscope.report.claim_table import claim_table
 from anisoscope.report.expected import expectations
-from anisoscope.report.findings import Finding, findings
+from anisoscope.report.findings import JUDGED, Finding, findings
 from anisoscope.report.reading import Context
 from anisoscope.report.tree import Block, Control, LadderFigure, Node, Section, Text, Tone, Track
-from anisoscope.report.words import counted, interval, listed, number
-from anisoscope.verdict import ALPHA, Rung
-from anisoscope.vocabulary import EARLY, LATE, NULLS, VIEWS, ladder_of
+from anisoscope.report.words import counted, listed, number, times
+from anisoscope.verdict import ALPHA, MIXED
+from anisoscope.vocabulary import EARLY, LATE, NULLS, VIEWS, ladder_of, window_bounds
 
 MEANING = {null.name: null.otherwise for null in NULLS.values() if null.ladder}
-RULE = (
-    "The rule: a layer passes a rung if its enrichment over that null is above 1, its 95 % interval excludes 1 and q "
-    f"≤ {ALPHA} (Benjamini-Hochberg over layers). A model passes when more than half of its layers do, a window of "
-    f"training when more than half of its observations do (early: the first {100 * EARLY:.0f} %; late: the last "
-    f"{100 - 100 * LATE:.0f} %; observations of all seeds count alike). The verdict is the last rung of the unbroken "
-    "run of passes; later rungs are shown, not counted. A rung without interval or p is undetermined and ends the "
-    "run. Numbers in brackets are those of the median row over layers and observations of the window; of several "
-    "seeds, mean and range. The headline is about the representation view: supported if every model and window "
-    "passes every rung, not supported if none passes the first, else in part."
-)
 CLAIM = (
     "The claim under test: low-rank directions fitted on activations (the tangent proxy) hold more of the true "
-    "gradient's energy than they must. Enrichment is an odds ratio; 1 is what the null predicts."
+    "gradient's energy than they must."
 )
+
+
+def rule(context: Context) -> str:
+    """How rows become words."""
+    margins = listed(sorted({f"{subject.margin:g}" for subject in context.subjects}))
+    return (
+        f"The rule. One layer against one null: above or below if the 95 % interval of the odds ratio excludes 1 and q "
+        f"≤ {ALPHA} (Benjamini-Hochberg over layers); equal if the 90 % interval lies inside the margin, 1/m to m with "
+        f"m = {margins} in odds, declared before the run; else it cannot be told, and the smallest odds ratio that "
+        "would have been found in 80 % of repetitions stands beside it. Each layer passes nulls in order; a model "
+        "reaches the greatest height that more than half of its layers reach. Pooled: the mean log odds ratio over "
+        "layers, with its interval over sequences or documents, which all layers share; it may be above where the "
+        f"count of layers is not. Mixed: at least {100 * MIXED:.0f} % of the layers above and as many below. Windows: "
+        f"before (step 0), early (up to {100 * EARLY:.0f} %), middle, late (from {100 * LATE:.0f} %); an observation "
+        "weighs as many steps as it stands for, so the schedule does not matter, and counts are averages over the "
+        "window. Several seeds: the height that more than half of them reach; effects are the mean over seeds with "
+        "Student's interval from three seeds on, below that the single values. How often such verdicts are wrong: "
+        "docs/calibration.md."
+    )
 
 
 def verdict_section(context: Context) -> Section:
-    """The verdict in words, then as ladders, then what was expected."""
+    """The verdict in words, then as ladders, then every claim, then what was expected."""
     found = {view: findings(context, view) for view in VIEWS}
     blocks: list[Block] = [headline(found["representation"]), Text(CLAIM)]
-    blocks += [Text(sentence(f), f"{f.label}:", tone(f)) for f in found["representation"]]
+    blocks += [Text(sentence(f), f"{f.label}:", tone(f)) for f in found["representation"] if f.window != "before"]
+    blocks += [Text(sentence(f), f"{f.label} training:", "plain") for f in found["representation"] if _told_before(f)]
     for view in [view for view in VIEWS if view != "representation"]:
         if found[view]:
             blocks.append(Text(other_view(found[view]), f"{view.capitalize()} view:", "plain"))
     everything = [f for view in VIEWS for f in found[view] if f.verdict is not None]
     if everything:
-        blocks.append(ladders(context, everything))
-    blocks.append(Text(RULE, small=True))
+        blocks.append(ladders(everything))
+    table = claim_table(context, "representation")
+    if table is not None:
+        blocks.append(table)
+    blocks.append(Text(rule(context), small=True))
     if not context.of_profiles:  # expectations are about a training
         blocks += expectations(context)
     return Section("verdict", "Verdict", blocks)
 
 
 def headline(found: list[Finding]) -> Text:
-    """One sentence over all models and windows of the representation view."""
-    judged = [f for f in found if f.verdict is not None]
+    """One sentence over all models and windows of the representation view, step 0 apart."""
+    judged = [f for f in found if f.verdict is not None and f.window in JUDGED]
     if not judged:
         return Text(
             "The run holds no evidence in the representation view yet, so the claim is neither supported nor refuted.",
@@ -54,55 +68,136 @@ def headline(found: list[Finding]) -> Text:
             "open",
         )
     best, worst = max(judged, key=lambda f: f.height), min(judged, key=lambda f: f.height)
-    top = len(ladder_of("representation"))
+    where = f"{counted(len({f.subject.label for f in judged}), 'model')} and {counted(len(judged), 'window')}"
     if best.height == 0:
-        if all(_first(f) == "undetermined" for f in judged):
-            text = "In no model and no window of training do the rows settle even the first null."
-            return Text(text, "Undetermined.", "open")
-        text = "In no model and window do gradients concentrate in the proxy more than in random directions."
-        return Text(text, "Not supported.", "no")
-    if worst.height == top:
-        return Text("In every model and window the claim passes every null of the ladder.", "Supported.", "yes")
-    if worst.height == best.height:
-        where = "in every model and window that was judged"
-        text = f"The claim climbs to {_rung(best)} {where}, and no further: {_stop(best)}."
-    else:
+        outcomes = {f.outcome("haar") for f in judged}
+        if outcomes <= {"equal", "below"}:
+            text = f"In {where}, most layers hold no more than random directions of the same rank do."
+            return Text(text, "Not supported.", "no")
         text = (
-            f"At best ({best.label}) the claim climbs to {_rung(best)}; {_stop(best)}. At worst ({worst.label}) it "
-            f"{'reaches ' + _rung(worst) if worst.height else 'passes no rung at all'}."
+            f"In {where}, no model passes even the first null: the commonest outcome over `haar` is "
+            f"{listed(sorted(outcomes))}. {_smallest(judged, 'haar')}"
         )
-    # Signals of the data are the last two rungs: below them nothing says that the data's signal is what counts.
-    return Text(text, "Supported in part.", "part")
+        return Text(text.strip(), "Undecided.", "open")
+    if worst.height == len(ladder_of("representation")):
+        text = f"In {where}, more than half of the layers pass every null of the ladder."
+        return Text(text, "Supported.", "yes")
+    if worst.height == best.height:
+        text = f"In {where}, the claim passes the nulls up to {_last(best)}, and no further. {missed(worst)}"
+    else:
+        low = f"passes up to {_last(worst)}" if worst.height else "passes no null"
+        text = (
+            f"Most nulls are passed by {best.label}, up to {_last(best)}; fewest by {worst.label}, which {low}. "
+            f"{missed(best)}"
+        )
+    # Signals of the data are the last two nulls: below them nothing says that the data's signal is what counts.
+    return Text(text.strip(), "Supported in part.", "part")
 
 
 def sentence(f: Finding) -> str:
     """What one window of one model says."""
     if f.verdict is None:
-        return f"There are no observations in this window ({_window_words(f)})."
-    haar, first, missed = f.enrichment.get("haar"), f.verdict.rungs[0], f.verdict.first_not_passed
-    shown = f"{interval(haar.y, haar.low, haar.high)}" if haar is not None else "not measured"
-    seeds = f" of {len(f.subject.seeds)} seeds" if len(f.subject.seeds) > 1 else ""
+        first, last = window_bounds(f.window, f.subject.source.steps)
+        steps = f" (steps {first:,.0f} to {last:,.0f})" if first < last else ""
+        return f"There are no observations in this window{steps}."
+    seeds = f" of {len(f.seeds)} seeds" if len(f.seeds) > 1 else ""
     seen = (
         "" if f.subject.source.is_profile else f" Seen at {counted(f.observations, 'observation')}{seeds}, {_steps(f)}."
     )
-    if first.status == "undetermined":
-        return f"Undetermined: {_why(f, first)}; enrichment over random directions is {shown}.{seen}"
-    if f.verdict.last is None:
-        less = " significantly less than" if first.status == "depleted" else " no more than"
-        return f"Not supported. The proxy holds{less} random directions do (`haar`: {shown}; {_why(f, first)}).{seen}"
-    highest = f.peak if f.observations > 1 else None
-    peak = f", at most {number(highest.y)} at step {number(highest.x)}" if highest is not None else ""
-    start = f"Gradients concentrate in the tangent proxy {shown} times as much as in random directions (`haar`{peak})"
-    if missed is None:
-        return f"{start}, and the claim passes every rung, up to `{f.verdict.last}`.{seen}"
-    return f"{start}, and the claim climbs to `{f.verdict.last}`; {_stop(f)}.{seen}"
+    return " ".join(part for part in (_size(f), heights(f), missed(f)) if part) + seen
 
 
 def tone(f: Finding) -> Tone:
-    """How far up, as a colour."""
-    if f.verdict is None or _first(f) == "undetermined":
+    """How far, as a colour."""
+    if f.verdict is None:
         return "open"
-    return "no" if f.height == 0 else "yes" if f.verdict.first_not_passed is None else "part"
+    if f.height == 0:
+        return "no" if f.outcome("haar") in ("equal", "below") else "open"
+    return "yes" if f.verdict.first_not_passed is None else "part"
+
+
+def _size(f: Finding) -> str:
+    """Share, chance and their ratio first; the odds ratio is named as such."""
+    pooled = f.effects.get("haar")
+    odds = f"odds ratio {pooled}" if pooled is not None else ""
+    if f.shares is None:
+        return f"Over `haar` the {odds}." if odds else ""
+    share, chance = number(f.shares.share), number(f.shares.chance)
+    inside = f" ({odds})" if odds else ""
+    return (
+        f"The proxy holds {share} of the gradient's energy where {chance} is chance: {times(f.shares.times)}{inside}."
+    )
+
+
+def heights(f: Finding) -> str:
+    """How many layers reach each null."""
+    assert f.verdict is not None
+    v = f.verdict
+    total = _layers(v.total)
+    if len(f.seeds) > 1:
+        each = listed([f"`{s.last}`" if s.last else "none" for s in f.seeds])
+        counts = f"Nulls passed in a row, seed by seed: up to {each}."
+        return counts if len({s.last for s in f.seeds}) > 1 else f"{_counts(f, total)} All seeds alike."
+    return _counts(f, total)
+
+
+def _counts(f: Finding, total: str) -> str:
+    assert f.verdict is not None
+    v = f.verdict
+    if not any(v.reached.values()):
+        return "No layer passes a null."
+    parts = []
+    for null in ladder_of(f.view):
+        parts.append(f"`{null}` {_layers(v.reached[null])}")
+        if v.reached[null] == 0:
+            break  # those after it are not reached either
+    head = f"It passes up to `{v.last}`" if v.last else "It passes no null"
+    return f"{head}; of {total} {'layer' if total == '1' else 'layers'} so many pass in a row: {', '.join(parts)}."
+
+
+def missed(f: Finding) -> str:
+    """The first null that is not passed, by the commonest outcome of its layers."""
+    assert f.verdict is not None
+    v, null = f.verdict, f.verdict.first_not_passed
+    if null is None:
+        return ""
+    counts, found = v.merged(null), f.outcome(null)
+    pooled = f.effects.get(null)
+    numbers = f"pooled odds ratio {pooled}" if pooled is not None else "no pooled effect"
+    how_many = f"{_layers(counts.get(found, 0.0))} of {_layers(v.total)} layers"
+    if found == "above":
+        text = (
+            f"Over `{null}` {how_many} are above ({numbers}), but only {_layers(v.reached[null])} pass every null "
+            "before it too."
+        )
+    elif found == "equal":
+        text = (
+            f"Over `{null}` it is equal within the margin {f.subject.margin:g} in {how_many} ({numbers}): "
+            f"{MEANING[null]}."
+        )
+    elif found == "below":
+        text = f"Over `{null}` it is below the null in {how_many} ({numbers}): the null shows more."
+    elif found == "not measured":
+        reason = f.reasons.get(null)
+        return f"`{null}` was not measured{f' ({reason})' if reason else ''}."
+    else:
+        text = f"Over `{null}` the rows cannot tell in {how_many} ({numbers}). {_smallest([f], null)}".strip()
+    if v.is_mixed(null):
+        above, below = _layers(counts.get("above", 0.0)), _layers(counts.get("below", 0.0))
+        text += f" Mixed: {above} layers above, {below} below."
+    elif found != "above" and pooled is not None and pooled.low is not None and pooled.low > 1:
+        text += " Pooled over layers the effect is above the null, which single layers do not show."
+    return text
+
+
+def _smallest(found: list[Finding], null: str) -> str:
+    """The smallest effect that would have been seen."""
+    seen = [f.detectable[null] for f in found if null in f.detectable]
+    if not seen:
+        return ""
+    low, high = number(min(seen)), number(max(seen))
+    span = low if low == high else f"{low} to {high}"
+    return f"In a single layer an odds ratio of about {span} would have been found in 80 % of repetitions."
 
 
 def other_view(found: list[Finding]) -> str:
@@ -110,109 +205,79 @@ def other_view(found: list[Finding]) -> str:
     groups: dict[tuple[str | None, str | None, str], list[Finding]] = {}
     for f in found:
         if f.verdict is not None:
-            status = next((r.status for r in f.verdict.rungs if r.null == f.verdict.first_not_passed), "passed")
-            groups.setdefault((f.verdict.last, f.verdict.first_not_passed, status), []).append(f)
+            null = f.verdict.first_not_passed
+            groups.setdefault((f.verdict.last, null, "" if null is None else f.outcome(null)), []).append(f)
     parts = [_together(members, *key) for key, members in groups.items()]
     return " ".join(parts) or "There are no observations in the windows."
 
 
-def _together(members: list[Finding], last: str | None, missed: str | None, status: str) -> str:
+def _together(members: list[Finding], last: str | None, null: str | None, outcome: str) -> str:
     who = listed([f.label.replace(", ", " ") for f in members])
-    one = len(members) == 1
-    reached = f"{'climbs' if one else 'climb'} to `{last}`" if last else f"{'is' if one else 'are'} not supported"
-    text = f"{who} {reached} ({_range(members, 'haar')} over `haar`)"
-    if missed is None:
-        return f"{text}: every rung is passed."
-    if status == "undetermined":
-        return f"{text}; `{missed}` is undetermined."
-    over = f" ({_range(members, missed)})" if missed != "haar" else ""
-    word = {"depleted": "depleted over"}.get(status, "not passing")
-    return f"{text}, {word} `{missed}`{over}: {MEANING[missed]}."
+    verb = "passes" if len(members) == 1 else "pass"
+    reached = f"{verb} up to `{last}`" if last else f"{verb} no null"
+    text = f"{who} {reached} (odds ratio {_range(members, 'haar')} over `haar`)"
+    if null is None:
+        return f"{text}: every null is passed."
+    over = f" ({_range(members, null)})" if null != "haar" else ""
+    ends = {
+        "equal": f"equal to `{null}` within the margin{over}: {MEANING[null]}",
+        "below": f"below `{null}`{over}",
+        "above": f"above `{null}`{over} in most layers, but not in those that pass all before it",
+        "not measured": f"`{null}` was not measured",
+    }
+    return f"{text}; {ends.get(outcome, f'over `{null}` the rows cannot tell{over}')}."
 
 
 def _range(members: list[Finding], null: str) -> str:
-    values = [at.y for f in members if (at := f.enrichment.get(null)) is not None and at.y is not None]
+    values = [effect.value for f in members if (effect := f.effects.get(null)) is not None]
     if not values:
         return "not measured"
     low, high = number(min(values)), number(max(values))
     return low if low == high else f"{low} to {high}"
 
 
-def ladders(context: Context, found: list[Finding]) -> LadderFigure:
+def ladders(found: list[Finding]) -> LadderFigure:
     """The ladders as a figure, a track a model and window."""
     tracks = []
     for f in found:
         assert f.verdict is not None
         nodes = []
-        for rung in f.verdict.rungs:
-            at = f.enrichment.get(rung.null)
-            value, low, high = (at.y, at.low, at.high) if at is not None else (None, None, None)
-            nodes.append(Node(rung.null, rung.status, value, low, high, _why(f, rung)))
+        for null in ladder_of(f.view):
+            at = f.effects.get(null)
+            value, low, high = (at.value, at.low, at.high) if at is not None else (None, None, None)
+            counts = ", ".join(f"{name} {_layers(n)}" for name, n in f.verdict.merged(null).items())
+            why = f"of {_layers(f.verdict.total)} layers: {counts}" if counts else "no rows"
+            if f.outcome(null) == "not measured" and null in f.reasons:
+                why = f.reasons[null]
+            nodes.append(Node(null, f.outcome(null), value, low, high, why))
         tracks.append(Track(f.label, {"view": f.view}, f.verdict.last, nodes))
     views = list(dict.fromkeys(f.view for f in found))
-    said = "; ".join(f"{t.label}, {t.tags['view']}: {'up to ' + t.last if t.last else 'no rung'}" for t in tracks)
+    said = "; ".join(f"{t.label}, {t.tags['view']}: {'up to ' + t.last if t.last else 'no null'}" for t in tracks)
     return LadderFigure(
         "ladder",
         "The ladder of nulls",
-        "Each stop is a null; the number is the enrichment over it (odds ratio of gradient energy inside the proxy; "
-        "1 is the null itself), the median over layers and observations of the window. Filled: passed. Ring, thick: "
-        "passed, but beyond the verdict and not counted. Hollow: not passed. Triangle: depleted, significantly below "
-        f"1. Question mark: undetermined. The thick line ends at the verdict. {_interval_words(context)} Nulls, in "
-        f"order: {'; '.join(f'{null} (if not passed, {MEANING[null]})' for null in MEANING)}.",
+        "Each stop is a null; the number is the pooled odds ratio over it (1 is the null itself), the read-out its 95 "
+        "% interval and the outcomes of the layers. Filled: passed by more than half of the layers, all nulls before "
+        "it too. Ring, thick: above in most layers, but beyond the verdict. Equals sign: equal within the margin. "
+        "Triangle: below. Question mark: cannot tell. The thick line ends at the verdict. Nulls, in order: "
+        f"{'; '.join(f'{null} breaks {NULLS[null].breaks}' for null in MEANING)}.",
         f"Ladders of nulls. {said}.",
         tracks,
         [Control("view", "View", views, views[0])] if len(views) > 1 else [],
     )
 
 
-def _interval_words(context: Context) -> str:
-    """What the interval of a number is, as the read-out shows it."""
-    if context.seeded > 1:
-        return "The read-out gives the range over seeds."
-    return "The read-out gives the median row's 95 % interval, over sequences (types in the embedding view)."
+def _told_before(f: Finding) -> bool:
+    return f.window == "before" and f.verdict is not None
 
 
-def _first(f: Finding) -> str:
-    assert f.verdict is not None
-    return f.verdict.rungs[0].status
-
-
-def _rung(f: Finding) -> str:
+def _last(f: Finding) -> str:
     assert f.verdict is not None
     return f"`{f.verdict.last}`"
 
 
-def _stop(f: Finding) -> str:
-    """Why the climb ends where it does."""
-    assert f.verdict is not None
-    missed = f.verdict.first_not_passed
-    if missed is None:
-        return "no rung is left"
-    rung = next(r for r in f.verdict.rungs if r.null == missed)
-    at = f.enrichment.get(missed)
-    numbers = f" ({interval(at.y, at.low, at.high)})" if at is not None else ""
-    if rung.status == "undetermined":
-        return f"`{missed}` is undetermined ({_why(f, rung)}), so nothing is shown beyond"
-    if rung.status == "depleted" and at is not None and at.high is not None and at.high >= 1:
-        # The majority is below 1 though the median row alone does not show it.
-        typical = interval(at.y, at.low, at.high)
-        return f"over `{missed}` it is depleted ({rung.why}; median {typical}): {MEANING[missed]}, and more so"
-    if rung.status == "depleted":
-        return f"over `{missed}` it is depleted{numbers}: {MEANING[missed]}, and more so"
-    if at is not None and at.low is not None and at.low > 1:
-        # The typical row is above 1, yet layers or observations disagree: say so instead of explaining it away.
-        return f"it does not pass `{missed}`{numbers}: the median row is above 1, but {_why(f, rung)}"
-    return f"it does not pass `{missed}`{numbers}: {MEANING[missed]}"
-
-
-def _why(f: Finding, rung: Rung) -> str:
-    reason, why = f.reasons.get(rung.null), rung.why.replace("only 0 of", "none of")
-    return f"{why}: {reason}" if reason and rung.status == "undetermined" else why
-
-
-def _window_words(f: Finding) -> str:
-    total = f.subject.source.steps
-    return f"step ≤ {EARLY * total:,.0f}" if f.window == "early" else f"step ≥ {LATE * total:,.0f}"
+def _layers(count: float) -> str:
+    return f"{count:.0f}" if abs(count - round(count)) < 0.05 else f"{count:.1f}"
 
 
 def _steps(f: Finding) -> str:

@@ -6,12 +6,14 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from anisoscope.report.reading import Context, Row, Subject
-from anisoscope.report.summary import curve, summarise
-from anisoscope.report.tree import Block, Cell, Table
-from anisoscope.report.words import interval, number
+from anisoscope.report.findings import Finding, finding
+from anisoscope.report.reading import Context, Subject
+from anisoscope.report.summary import summarise
+from anisoscope.report.tree import Block, Cell, Table, Tone
+from anisoscope.report.words import number
 
-Finding = tuple[bool, str] | None  # whether it holds and the numbers; None: not measured
+Found = tuple[str, str] | None  # holds, does not hold or cannot tell, and the numbers; None: not measured
+HOLDS, FAILS, OPEN = "holds", "does not hold", "cannot tell"
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,66 +22,71 @@ class Expectation:
 
     says: str
     rule: str
-    found: Callable[[Subject], Finding]
+    found: Callable[[Subject], Found]
 
 
-def _all_within(rows: list[Row], low: float, high: float) -> Finding:
-    """Whether every row lies inside."""
-    values = [row["value"] for row in rows if row["value"] is not None]
-    if not values:
+def _by_outcome(f: Finding, null: str, *, holds: set[str], fails: set[str]) -> Found:
+    """By the commonest outcome of the layers over a null; it must be that of more than half of them."""
+    if f.verdict is None or not f.verdict.merged(null):
         return None
-    finite = [value for value in values if math.isfinite(value)]
-    whole = len(finite) == len(values)
-    holds = whole and all(low < value < high for value in finite)
-    numbers = f"{number(min(finite))} to {number(max(finite))}" if finite else "undefined"
-    return holds, numbers if whole else f"{numbers}; some are undefined"
-
-
-def _before_training(subject: Subject) -> Finding:
-    rows = subject.main("enrichment", view="representation", null="haar")
-    return _all_within([row for row in rows if row["step"] == 0], 0.85, 1.15)
-
-
-def _rises(subject: Subject) -> Finding:
-    rows = subject.main("enrichment", view="representation", null="haar")
-    if subject.role == "decoder":
-        rows = [row for row in rows if row["step"] <= subject.source.steps / 2]
-    line = [point for point in curve(rows, lambda row: row["step"], ratio=True) if point.y is not None]
-    if not line:
+    counts, total = f.verdict.merged(null), f.verdict.total
+    effect = f.effects.get(null)
+    said = ", ".join(f"{name} {count:.3g}" for name, count in counts.items())
+    numbers = f"{'' if effect is None else f'odds ratio {effect}; '}of {total:.3g} layers: {said}"
+    if set(counts) == {"not measured"}:
         return None
-    peak = max(line, key=lambda point: point.y or 0.0)
-    numbers = f"{interval(peak.y, peak.low, peak.high)} at step {round(peak.x)}"
-    return (peak.y or 0.0) >= (5 if subject.role == "decoder" else 2), numbers
+    for word, outcomes in ((HOLDS, holds), (FAILS, fails)):
+        if sum(counts.get(name, 0.0) for name in outcomes) > total / 2:
+            return word, numbers
+    return OPEN, numbers
 
 
-def _same_under_other_labels(subject: Subject) -> Finding:
-    rows = subject.window(subject.main("enrichment", view="representation", null="targets"), "early")
-    found = summarise((row for row in rows if row["step"] > 0), ratio=True)
-    if found is None or found.y is None:
+def _before_training(subject: Subject) -> Found:
+    return _by_outcome(finding(subject, "representation", "before"), "haar", holds={"equal"}, fails={"above", "below"})
+
+
+def _rises(subject: Subject) -> Found:
+    """Over step 0, in each window; a rise that is lost again is no rise of the end."""
+    found = {name: finding(subject, "representation", name) for name in ("early", "middle", "late")}
+    effects = {name: f.effects["init"] for name, f in found.items() if "init" in f.effects}
+    if not effects:
         return None
-    return found.y <= 1.1, interval(found.y, found.low, found.high)
+    numbers = "; ".join(f"{name} {effect}" for name, effect in effects.items())
+    end = _by_outcome(found["late"], "init", holds={"above"}, fails={"equal", "below"})
+    return (OPEN, numbers) if end is None else (end[0], numbers)
 
 
-def _forced(subject: Subject) -> Finding:
-    return _all_within(subject.main("enrichment", view="weight", proxy="svd", null="haar"), 5, math.inf)
+def _same_under_other_labels(subject: Subject) -> Found:
+    return _by_outcome(
+        finding(subject, "representation", "early"), "targets", holds={"equal", "below"}, fails={"above"}
+    )
 
 
-def _paired_anew(subject: Subject) -> Finding:
-    rows = subject.main("enrichment", view="weight", proxy="svd", null="pairing")
-    told = [row for row in rows if row["low"] is not None]  # too few sequences of one length tell nothing
-    return _all_within(told, 0.05, 20)
+def _forced(subject: Subject) -> Found:
+    return _by_outcome(
+        finding(subject, "weight", "before", proxy="svd"), "haar", holds={"above"}, fails={"equal", "below"}
+    )
 
 
-def _radial(subject: Subject) -> Finding:
+def _paired_anew(subject: Subject) -> Found:
+    return _by_outcome(
+        finding(subject, "weight", "late", proxy="svd"), "pairing", holds={"equal", "below"}, fails={"above"}
+    )
+
+
+def _radial(subject: Subject) -> Found:
     rows = subject.main("radial", view="representation")
     last, width = max((row["layer"] for row in rows), default=None), subject.width
     if last is None or width is None:
         return None
-    found = _all_within([row for row in rows if row["layer"] == last], -1, 0.1 / width)
-    return None if found is None else (found[0], f"{found[1]}; chance is {number(1 / width)}")
+    values = [row["value"] for row in rows if row["layer"] == last and row["value"] is not None]
+    if not values or not all(math.isfinite(value) for value in values):
+        return None
+    numbers = f"{number(min(values))} to {number(max(values))}; chance is {number(1 / width)}"
+    return (HOLDS if max(values) < 0.1 / width else FAILS), numbers
 
 
-def _learned(subject: Subject) -> Finding:
+def _learned(subject: Subject) -> Found:
     """Whether the loss went below what knowing the unigram law alone gives."""
     entropy = subject.unigram_entropy
     losses = subject.pick("loss", variant="held-out") or subject.pick("loss", variant="train")
@@ -87,39 +94,38 @@ def _learned(subject: Subject) -> Finding:
     last = summarise(row for row in losses if row["step"] == max(steps)) if steps else None
     if entropy is None or last is None or last.y is None:
         return None
-    return last.y < entropy, f"{number(last.y)} against {number(entropy)} nats"
+    return (HOLDS if last.y < entropy else FAILS), f"{number(last.y)} against {number(entropy)} nats"
 
 
 EXPECTED = [
     Expectation(
         "Before training, the representation view shows nothing over random directions",
-        "enrichment over haar at step 0 within 0.85 to 1.15 on every layer",
+        "step 0: over haar more than half of the layers are equal within the margin",
         _before_training,
     ),
     Expectation(
-        "In training it rises well above",
-        "median over layers of enrichment over haar: at least 5 at some step of a decoder's first half, 2 at some step "
-        "of an encoder",
+        "At the end of training it is above what it was before",
+        "late: over init more than half of the layers are above; the effect of each window stands beside it",
         _rises,
     ),
     Expectation(
         "An error signal with the same unigram law lands there as well",
-        "enrichment over targets, early, at most 1.1",
+        "early: over targets more than half of the layers are equal within the margin, or below",
         _same_under_other_labels,
     ),
     Expectation(
-        "The weight view is high always, before anything was learned too: its construction forces it",
-        "enrichment of svd over haar above 5 on every layer at every observation",
+        "The weight view is above random directions before anything was learned: its construction forces it",
+        "step 0: svd over haar, more than half of the layers above",
         _forced,
     ),
     Expectation(
-        "Little of the weight view is left once gradients and inputs are paired anew",
-        "enrichment of svd over pairing, where it has an interval, within 0.05 to 20 on every layer",
+        "Nothing of the weight view is left once gradients and inputs are paired anew",
+        "late: svd over pairing, more than half of the layers equal within the margin, or below",
         _paired_anew,
     ),
     Expectation(
         "Normalisation leaves no gradient along the activation after the last block",
-        "radial share of the last block below a tenth of chance",
+        "radial share of the last block below a tenth of chance at every observation",
         _radial,
     ),
     Expectation(
@@ -131,30 +137,25 @@ EXPECTED = [
 
 
 def expectations(context: Context) -> list[Block]:
-    """A table of expectations, each with what was found; nothing if no model has rows for any."""
-    subjects = context.subjects
+    """A table of expectations, each with what was found; only for trainings of pairs, which they are about."""
+    subjects = [subject for subject in context.subjects if subject.source.manifest.get("kind") == "pair"]
     rows = [[Cell(e.says, e.rule), *(_cell(e.found(subject), subject) for subject in subjects)] for e in EXPECTED]
-    if all(cell.small is None for row in rows for cell in row[1:]):
+    if not subjects or all(cell.small is None for row in rows for cell in row[1:]):
         return []
-    broken = any(cell.text.startswith("does not hold") for row in rows for cell in row[1:])
     caption = (
-        "Expectations come from earlier runs of small twins; they are not part of the verdict. A range is over layers "
-        "and observations; a number with brackets is a median over layers with the interval of its row (over seeds, "
-        "where there are several, mean and range). "
-        + (
-            "Where one does not hold, this machine, corpus or model differs, and the difference is worth a look."
-            if broken
-            else "Nothing that was measured here speaks against them."
-        )
+        "Expectations come from earlier trainings of small pairs; they are not part of the verdict. Each is judged by "
+        "the outcomes of the layers, against step 0 and the declared margin. Where one does not hold, this machine, "
+        "corpus or model differs, and the difference is worth a look."
     )
     columns = ["expectation", *(subject.label for subject in subjects)]
     return [Table("expected", "Expected, and found", caption, columns, rows)]
 
 
-def _cell(found: Finding, subject: Subject) -> Cell:
+def _cell(found: Found, subject: Subject) -> Cell:
     if found is None:
         return Cell("not measured", tone="open")
-    holds, numbers = found
-    if not holds and subject.source.status == "running":
+    word, numbers = found
+    if word == FAILS and subject.source.status == "running":
         return Cell("does not hold so far", numbers, tone="open")
-    return Cell("holds", numbers, tone="yes") if holds else Cell("does not hold", numbers, tone="no")
+    tones: dict[str, Tone] = {HOLDS: "yes", FAILS: "no"}
+    return Cell(word, numbers, tone=tones.get(word, "open"))

@@ -199,8 +199,8 @@ def _ladder(sheet: Any, figure: LadderFigure) -> None:
         at.plot(range(len(nulls)), [row] * len(nulls), color="#cccccc", linestyle=":", zorder=1)
         at.plot(range(reached + 1), [row] * (reached + 1), color=HUES[0], linewidth=3, zorder=2)
         for x, node in enumerate(track.nodes):
-            face = HUES[0] if node.status == "passed" and x <= reached else "white"
-            edge = {"passed": HUES[0], "depleted": HUES[1]}.get(node.status, "#666666")
+            face = HUES[0] if node.status == "above" and x <= reached else "white"
+            edge = {"above": HUES[0], "below": HUES[1]}.get(node.status, "#666666")
             style = {"markerfacecolor": face, "markeredgecolor": edge, "markersize": 7, "zorder": 3}
             at.plot(x, row, linestyle="", marker=_marker(node.status), **style)
             at.text(

@@ -1,32 +1,54 @@
-"""How far the claim climbs, per model, view and window of training: the ladder's rule applied to the rows of runs."""
+"""How far the claim gets, per model, view, proxy, timing and window: the ladder applied to the rows of runs."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
+from anisoscope.report.effects import Effect, window_effect
 from anisoscope.report.reading import Context, Row, Subject
-from anisoscope.report.summary import curve, summarise
-from anisoscope.report.tree import Point
-from anisoscope.verdict import Verdict, ladder, window
-from anisoscope.vocabulary import WINDOWS, ladder_of
+from anisoscope.report.summary import defined
+from anisoscope.verdict import Verdict, ladder, over_observations, weights_of
+from anisoscope.vocabulary import MAIN_TIMING, WINDOWS, ladder_of, window_bounds
+
+JUDGED = tuple(name for name in WINDOWS if name != "before")
+"""Windows that a headline rests on: before training there is nothing to claim."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """Energy inside the proxy and what chance gives, averaged over layers and observations of a window."""
+
+    share: float
+    chance: float
+
+    @property
+    def times(self) -> float:
+        """How many times as much as chance."""
+        return self.share / self.chance
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The verdict of one window, with the median enrichment over each null and the highest over ``haar``.
+    """The verdict of one window, seed by seed and together, with the pooled effect over each null.
 
-    ``verdict`` is ``None`` without rows.
+    ``verdict`` is ``None`` without rows. Of several seeds it is the greatest height that more than half of them reach.
     """
 
     subject: Subject
     view: str
     window: str
+    proxy: str
+    timing: str
     verdict: Verdict | None
-    observations: int
-    steps: tuple[int, int] | None
-    enrichment: dict[str, Point]
-    peak: Point | None
-    reasons: dict[str, str]
+    seeds: tuple[Verdict, ...] = ()
+    observations: int = 0
+    steps: tuple[int, int] | None = None
+    effects: dict[str, Effect] = field(default_factory=dict)
+    detectable: dict[str, float] = field(default_factory=dict)
+    shares: Shares | None = None
+    reasons: dict[str, str] = field(default_factory=dict)
 
     @property
     def label(self) -> str:
@@ -35,18 +57,22 @@ class Finding:
 
     @property
     def height(self) -> int:
-        """Rungs climbed; −1 where nothing was measured."""
+        """Nulls passed in a row; −1 where nothing was measured."""
+        return -1 if self.verdict is None else self.verdict.height
+
+    def outcome(self, null: str) -> str:
+        """What the model as a whole says to a null: *above* where it is passed, else the commonest of its layers."""
         if self.verdict is None:
-            return -1
-        return 0 if self.verdict.last is None else ladder_of(self.view).index(self.verdict.last) + 1
+            return "not measured"
+        return "above" if ladder_of(self.view).index(null) < self.height else self.verdict.commonest(null)
 
 
 def findings(context: Context, view: str) -> list[Finding]:
-    """One finding a model and window; views that a model has no rows of are left out."""
+    """One finding a model and window, of the main proxy; views that a model has no rows of are left out."""
     return [
         finding(subject, view, name)
         for subject in context.subjects
-        if _rows(subject, view)
+        if enrichment_rows(subject, view, subject.proxy, MAIN_TIMING)
         for name in windows_of(subject)
     ]
 
@@ -56,37 +82,81 @@ def windows_of(subject: Subject) -> tuple[str, ...]:
     return ("late",) if subject.source.is_profile else tuple(WINDOWS)
 
 
-def finding(subject: Subject, view: str, name: str) -> Finding:
-    """Judge the observations of a window, those of all seeds together."""
-    rows = subject.window(_rows(subject, view), name)
-    observations: dict[tuple[int | None, int], list[Row]] = {}
+def finding(subject: Subject, view: str, name: str, *, proxy: str | None = None, timing: str = MAIN_TIMING) -> Finding:
+    """Judge the observations of a window, seed by seed."""
+    proxy = subject.proxy if proxy is None else proxy
+    rows = subject.window(enrichment_rows(subject, view, proxy, timing), name)
+    by_seed: dict[int | None, dict[int, list[Row]]] = {}
     for row in rows:
-        observations.setdefault((row["seed"], row["step"]), []).append(row)
-    verdicts = [ladder(observed, view=view).model for observed in observations.values()]
-    steps = [step for _, step in observations]
-    by_null = {null: summarise((r for r in rows if r["null"] == null), ratio=True) for null in ladder_of(view)}
+        by_seed.setdefault(row["seed"], {}).setdefault(row["step"], []).append(row)
+    seeds = tuple(_seed_verdict(subject, view, name, steps) for steps in by_seed.values())
+    steps = [step for observed in by_seed.values() for step in observed]
+    key = {"view": view, "proxy": proxy, "timing": timing}
+    pooled = {null: _pooled(subject, null, **key) for null in ladder_of(view)}
+    effects = {null: window_effect(subject, found, name) for null, found in pooled.items()}
     return Finding(
         subject,
         view,
         name,
-        window(verdicts) if verdicts else None,
-        len(observations),
+        proxy,
+        timing,
+        _of_seeds(seeds),
+        seeds,
+        len(steps),
         (min(steps), max(steps)) if steps else None,
-        {null: point for null, point in by_null.items() if point is not None},
-        _peak(rows),
+        {null: effect for null, effect in effects.items() if effect is not None},
+        _detectable(rows),
+        _shares(subject, name, **key),
         _reasons(subject),
     )
 
 
-def _rows(subject: Subject, view: str) -> list[Row]:
+def enrichment_rows(subject: Subject, view: str, proxy: str, timing: str) -> list[Row]:
+    """Rows of enrichment over the nulls of a view's ladder."""
     rungs = ladder_of(view)
-    return [row for row in subject.main("enrichment", view=view) if row["null"] in rungs]
+    rows = subject.main("enrichment", view=view, proxy=proxy, timing=timing)
+    return [row for row in rows if row["null"] in rungs]
 
 
-def _peak(rows: list[Row]) -> Point | None:
-    """The observation at which the median over layers of enrichment over ``haar`` is highest."""
-    line = curve((row for row in rows if row["null"] == "haar"), lambda row: row["step"], ratio=True)
-    return max(line, key=lambda point: point.y or 0.0, default=None)
+def _seed_verdict(subject: Subject, view: str, window: str, steps: dict[int, list[Row]]) -> Verdict:
+    verdicts = [ladder(observed, view=view, margin=subject.margin).model for observed in steps.values()]
+    return over_observations(verdicts, weights_of(list(steps), *window_bounds(window, subject.source.steps)))
+
+
+def _of_seeds(seeds: Sequence[Verdict]) -> Verdict | None:
+    return over_observations(seeds, [1.0] * len(seeds)) if seeds else None
+
+
+def _pooled(subject: Subject, null: str, *, view: str, proxy: str, timing: str) -> list[Row]:
+    """Pooled rows; where a run has none (it is older), enrichment itself, which is then averaged over layers."""
+    found = subject.model_rows("pooled_enrichment", view=view, proxy=proxy, timing=timing, null=null)
+    if found:
+        return found
+    plain = subject.main("enrichment", view=view, proxy=proxy, timing=timing, null=null)
+    return [row | {"se": None, "df": None} for row in plain]
+
+
+def _detectable(rows: Sequence[Row]) -> dict[str, float]:
+    """The median over layers and observations of the smallest effect that would have been seen."""
+    found: dict[str, list[float]] = {}
+    for row in rows:
+        if row["detectable"] is not None:
+            found.setdefault(row["null"], []).append(row["detectable"])
+    return {null: sorted(values)[len(values) // 2] for null, values in found.items()}
+
+
+def _shares(subject: Subject, window: str, **key: str) -> Shares | None:
+    rows = [row for row in defined(subject.window(subject.main("energy", **key), window)) if row["rank"]]
+    if not rows:
+        return None
+    steps = sorted({row["step"] for row in rows})
+    weight = dict(zip(steps, weights_of(steps, *window_bounds(window, subject.source.steps)), strict=True))
+    layers = Counter(row["step"] for row in rows)
+    total = sum(weight[row["step"]] / layers[row["step"]] for row in rows)
+    share = sum(weight[row["step"]] / layers[row["step"]] * row["value"] for row in rows) / total
+    chances = [row["floor"] or (row["rank"] / subject.width if subject.width else None) for row in rows]
+    known = [chance for chance in chances if chance]
+    return Shares(share, sum(known) / len(known)) if known else None
 
 
 def _reasons(subject: Subject) -> dict[str, str]:

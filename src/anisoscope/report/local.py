@@ -10,7 +10,8 @@ from anisoscope.report.words import counted, interval, listed, number
 
 INSIDE = {
     None: "local tangents",
-    "gaussian": "local tangents",
+    "elliptical": "local tangents",
+    "gaussian": "local tangents",  # the control of runs before the test
     "normal part": "normal part of neighbourhoods",
 }
 PREMISE = {
@@ -19,18 +20,21 @@ PREMISE = {
     "normal part": "normal parts, γᴺ",
     "random signs": "tangent parts, γᵀ",
 }
-DASHED = ("gaussian", "random signs")
+LEVEL = 0.05
+DASHED = ("elliptical", "gaussian", "random signs")
 OVERLAP_CAPTION = (
     "Tangents are estimated by local PCA around some tokens of one fold; shown is the share of them inside the "
     "proxy that was fitted on the other fold. Random proxies hold K/D. Local PCA finds wide directions, and "
-    "so does the proxy, so the control that counts is a Gaussian cloud of the same covariance (dashed, in the colour "
-    "of the layer): it has no tangents, and "
-    "whatever the proxy holds of its neighbourhoods is owed to variance. First positions are left out. "
+    "so does the proxy, so the control that counts is a cloud of the same covariance and radii and random directions "
+    "otherwise (an elliptical one; dashed, in the colour of the layer): it has no tangents, and "
+    "whatever the proxy holds of its neighbourhoods is owed to variance and tails. A difference counts as tangency "
+    "only where a test over several such clouds rejects (q ≤ 0.05 over layers). First positions are left out. "
 )
 PREMISE_CAPTION = (
     "γ: norm of the sum over tokens of parts of a weight gradient, over the sum of their norms; 1 is no cancellation. "
     "The gradient's ratio of normal to tangent is that of single tokens times γᴺ/γᵀ, so the theory's step from tokens "
-    "to the gradient holds where γᵀ/γᴺ is at least 1 (see docs/theory.md). With random signs of sequences γᵀ would lie "
+    "to the gradient holds where γᵀ/γᴺ is at least 1 (see docs/theory.md); that quotient is of γ without the noise of "
+    "the sequences, and none is shown where one of the two may be 0. With random signs of sequences γᵀ would lie "
     "below the dashed line. From the sequences kept, error signals in 32 random directions. "
 )
 
@@ -59,23 +63,43 @@ def _last(subject: Subject, measure: str, variant: str | None) -> list[Row]:
 def _said(subject: Subject) -> list[str]:
     """At the last observation."""
     said = []
-    inside, plain = (summarise(_last(subject, "tangent_overlap", v)) for v in (None, "gaussian"))
+    inside = summarise(_last(subject, "tangent_overlap", None))
+    controls = {name: summarise(_last(subject, "tangent_overlap", name)) for name in ("elliptical", "gaussian")}
+    control = controls["elliptical"] or controls["gaussian"]
     chance = summarise(_last(subject, "tangent_overlap", "random proxy"))
-    if inside is not None and plain is not None and chance is not None and inside.y is not None:
-        text = (
+    if inside is not None and control is not None and chance is not None and inside.y is not None:
+        clouds = (
+            "clouds of equal covariance and radii, which have no tangents"
+            if controls["elliptical"]
+            else "a Gaussian cloud of equal covariance, which has no tangents"
+        )
+        said.append(
             f"the proxy holds {interval(inside.y, inside.low, inside.high)} of the local tangents (median layer), "
-            f"random directions {number(chance.y)}, and the proxy {interval(plain.y, plain.low, plain.high)} of the "
-            "same in a Gaussian cloud of equal covariance, which has no tangents. "
+            f"random directions {number(chance.y)}, and the proxy {interval(control.y, control.low, control.high)} of "
+            f"the same in {clouds}. " + _tangency_said(_last(subject, "tangent_overlap", "over elliptical"))
         )
-        apart = inside.low is not None and plain.high is not None and inside.low > plain.high
-        text += (
-            "So it is more tangent than variance alone makes it."
-            if apart
-            else "So it is no more tangent than variance makes it: tangency itself is not shown."
-        )
-        said.append(text)
-    said += _premise_said(_last(subject, "non_cancellation", "tangent over normal"))
+    said += _premise_said(subject.pick("non_cancellation", variant="tangent over normal"))
     return said + _curvature_said(subject)
+
+
+def _tangency_said(rows: list[Row]) -> str:
+    """What the test of the difference shows, layer by layer: nothing is called tangent that it does not reject."""
+    by_layer: dict[str, list[int]] = {}
+    for row in defined(rows):
+        q = row["p"] if row["q"] is None else row["q"]
+        if q is not None:
+            by_layer.setdefault(str(row["layer"]), []).append((1 if row["value"] > 0 else -1) if q <= LEVEL else 0)
+    if not by_layer:
+        return "The difference was not tested: tangency itself is not shown."
+    # Of several seeds, more than half must agree.
+    above, below = (
+        [layer for layer, signs in by_layer.items() if 2 * signs.count(sign) > len(signs)] for sign in (1, -1)
+    )
+    less = f" At layer {listed(below)} it is less tangent than they are." if below else ""
+    if not above:
+        return f"At no layer is it more tangent than they are: tangency itself is not shown.{less}"
+    many = f"{len(above)} of {counted(len(by_layer), 'layer')}, q ≤ {LEVEL:g}"
+    return f"It is more tangent than variance and radii make it at layer {listed(above)} ({many}).{less}"
 
 
 def _curvature_said(subject: Subject) -> list[str]:
@@ -96,12 +120,14 @@ def _curvature_said(subject: Subject) -> list[str]:
 
 
 def _premise_said(rows: list[Row]) -> list[str]:
-    """Where tangent parts cancel no more than normal ones."""
+    """Where tangent parts cancel no more than normal ones: the verdict in the note, which needs no quotient."""
     if not rows:
         return []
+    last = max((row["step"] for row in rows if row["step"] is not None), default=None)
     by: dict[str, list[str]] = {"holds": [], "fails": [], "cannot be told": []}
-    for row in rows:
-        by[row["note"] if row["note"] in by else "cannot be told"].append(str(row["layer"]))
+    for row in sorted((row for row in rows if row["step"] == last), key=lambda row: row["layer"] or 0):
+        verdict = (row["note"] or "").partition(":")[0]
+        by[verdict if verdict in by else "cannot be told"].append(str(row["layer"]))
     parts = [f"{words} at layer {listed(layers)}" for words, layers in by.items() if layers]
     return [f"the theory's premise (tangent gradients cancel no more than normal ones) {'; '.join(parts)}."]
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 
+from anisoscope.report.claim_table import claim_table
+from anisoscope.report.effects import FEWEST_SEEDS
 from anisoscope.report.findings import windows_of
 from anisoscope.report.gains import gain_figure
 from anisoscope.report.reading import Context, Row, Subject
-from anisoscope.report.summary import defined, errors, median_row, summarise
+from anisoscope.report.summary import defined, median_row, summarise
 from anisoscope.report.tree import Block, Cell, Section, Table, Text
 from anisoscope.report.words import interval, number
 from anisoscope.vocabulary import NULLS, VIEWS
@@ -20,6 +22,8 @@ def numbers_section(context: Context) -> Section:
         table = _table(context, view, brief=bool(blocks))
         if table is not None:
             blocks.append(table)
+    others = (claim_table(context, view) for view in VIEWS if view != "representation")
+    blocks += [table for table in others if table is not None]
     gains = gain_figure(context)
     if gains is not None:
         blocks.append(gains)
@@ -51,12 +55,11 @@ def _table(context: Context, view: str, *, brief: bool) -> Table | None:
 
 
 def _brackets(context: Context) -> str:
-    said = errors(context)
-    return (
-        "Brackets: range over seeds of the medians."
-        if "range over seeds" in said
-        else ("Brackets: 95 % interval of the median row, over sequences (types in the embedding view).")
-    )
+    if context.seeded >= FEWEST_SEEDS:
+        return "Brackets: 95 % interval over seeds of the medians (Student's t)."
+    if context.seeded > 1:
+        return f"No brackets: there is no interval over fewer than {FEWEST_SEEDS} seeds."
+    return "Brackets: 95 % interval of the median row, over sequences or documents."
 
 
 def _line(subject: Subject, view: str, window: str, nulls: list[str]) -> list[Cell]:

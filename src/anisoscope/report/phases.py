@@ -22,14 +22,15 @@ from anisoscope.report.words import interval, number
 RULE = (
     "The rule: take the median over layers of about equal n at each observation. Two phases are seen if its highest "
     "(or lowest) value lies strictly inside training and differs from both the first and the last by more than the "
-    "error (the half-intervals that face each other, summed; without intervals 5 % of the largest size)."
+    "error of the difference, adjusted for the number of observations, and by 5 % of the largest size (docs/report.md)."
 )
 WORDS = {
     "bell": "two phases: it first rises, then falls",
     "valley": "two phases: it first falls, then rises",
     "rising": "no two phases: it rises",
     "falling": "no two phases: it falls",
-    "flat": "no two phases: it stays as it is",
+    "flat": "no two phases told: no difference is larger than its error",
+    "cannot tell": "cannot tell: points without intervals",
 }
 
 

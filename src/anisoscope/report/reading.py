@@ -16,7 +16,8 @@ from anisoscope.report.tree import Zone
 from anisoscope.report.words import visible
 from anisoscope.store.run import Run, open_run
 from anisoscope.store.schema import COLUMNS
-from anisoscope.vocabulary import EARLY, LATE, MAIN_SUBSET, MAIN_TENSOR, MAIN_TIMING, PROXIES, in_window, learn
+from anisoscope.verdict import MARGIN
+from anisoscope.vocabulary import MAIN_SUBSET, MAIN_TENSOR, MAIN_TIMING, PROXIES, in_window, learn, window_bounds
 
 Row = dict[str, Any]
 CROWDED = 0.25
@@ -150,12 +151,27 @@ class Subject:
             self._indexes[measure, keys] = index
         return list(self._indexes[measure, keys].get(tuple(where[key] for key in keys), ()))
 
+    @cached_property
+    def margin(self) -> float:
+        """The margin that the run declared before it began, or the usual one."""
+        config = self.source.manifest.get("config")
+        said = config.get("margin") if isinstance(config, dict) else None
+        return float(said) if isinstance(said, int | float) and 1 < said < math.inf else MARGIN
+
     def main(self, measure: str, **where: Any) -> list[Row]:
         """Rows of the proxy, timing, tokens and rank that the verdict rests on, those with a layer and a step."""
+        rows = self._usual(measure, where)
+        return [row for row in rows if row["layer"] is not None and row["step"] is not None]
+
+    def model_rows(self, measure: str, **where: Any) -> list[Row]:
+        """The same of the model as a whole, which have no layer."""
+        rows = self._usual(measure, where)
+        return [row for row in rows if row["layer"] is None and row["step"] is not None]
+
+    def _usual(self, measure: str, where: dict[str, Any]) -> list[Row]:
         usual = {"proxy": self.proxy, "timing": MAIN_TIMING, "subset": MAIN_SUBSET, "tensor": MAIN_TENSOR}
         usual |= {"rank": self.rank}
-        rows = self.pick(measure, **(usual | where))
-        return [row for row in rows if row["layer"] is not None and row["step"] is not None]
+        return self.pick(measure, **(usual | where))
 
     def window(self, rows: Sequence[Row], name: str) -> list[Row]:
         """Rows of a window of training."""
@@ -207,7 +223,8 @@ class Context:
     def zones(self) -> list[Zone]:
         """The windows of training on its axis."""
         total = 1 if self.compare else self.sources[0].steps
-        return [Zone(0.0, EARLY * total, "early"), Zone(LATE * total, float(total), "late")]
+        bounds = {name: window_bounds(name, total) for name in ("early", "late")}
+        return [Zone(0.0 if name == "early" else first, last, name) for name, (first, last) in bounds.items()]
 
     def x(self, subject: Subject, step: int) -> float:
         """Where a step is on the axis of training."""

@@ -6,12 +6,13 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from anisoscope.report.effects import FEWEST_SEEDS
 from anisoscope.report.reading import Context, Row, Subject
 from anisoscope.report.tree import Point, Series
+from anisoscope.shape import independent, name_shape
+from anisoscope.student import quantile
 
 WIDE = 8
-MARGIN = 0.05
-"""Without intervals, two numbers differ if they do so by more than this share of the largest."""
 
 
 def defined(rows: Iterable[Row]) -> list[Row]:
@@ -29,7 +30,7 @@ def summarise(rows: Iterable[Row], x: float = 0.0, *, ratio: bool = False) -> Po
     """One point from rows of any number of layers, observations and seeds.
 
     Within a seed it is the median row with that row's own interval. Of several seeds it is the mean of their medians
-    (the geometric one for a ratio), and the interval becomes the range over seeds.
+    (the geometric one for a ratio), with Student's interval over seeds from three on; two seeds have none.
     """
     by_seed: dict[int | None, list[Row]] = {}
     for row in rows:
@@ -42,11 +43,24 @@ def summarise(rows: Iterable[Row], x: float = 0.0, *, ratio: bool = False) -> Po
         return Point(x, only["value"], only["low"], only["high"], only["n"], only["q"])
     values = [row["value"] for row in found]
     logarithmic = ratio and min(values) > 0
-    mean = math.exp(sum(map(math.log, values)) / len(values)) if logarithmic else sum(values) / len(values)
+    scaled = [math.log(value) for value in values] if logarithmic else values
+    mean, half = mean_and_half(scaled)
+    low, high = (None, None) if half is None else (mean - half, mean + half)
+    if logarithmic:
+        mean, low, high = math.exp(mean), *(None if end is None else math.exp(end) for end in (low, high))
     units = [row["n"] for row in found if row["n"] is not None]
     adjusted = [row["q"] for row in found if row["q"] is not None]
     worst = max(adjusted) if len(adjusted) == len(found) else None
-    return Point(x, mean, min(values), max(values), min(units, default=None), worst)
+    return Point(x, mean, low, high, min(units, default=None), worst)
+
+
+def mean_and_half(values: Sequence[float]) -> tuple[float, float | None]:
+    """Mean over seeds and half of its 95 % interval (Student's t), None below three seeds."""
+    n, mean = len(values), sum(values) / len(values)
+    if n < FEWEST_SEEDS:
+        return mean, None
+    error = math.sqrt(sum((value - mean) ** 2 for value in values) / (n - 1) / n)
+    return mean, quantile(0.975, n - 1) * error
 
 
 def comparable(rows: Sequence[Row]) -> list[Row]:
@@ -85,7 +99,10 @@ def errors(context: Context, *, ratio: bool = True, rows: str = "sequences") -> 
     """What bands and bars are over, in the words of a caption."""
     if context.seeded > 1:
         mean = "geometric mean" if ratio else "mean"
-        return f"Lines are the {mean} over seeds ({context.seeded} at most), bands and bars the range over seeds."
+        lines = f"Lines are the {mean} over seeds ({context.seeded} at most)"
+        if context.seeded < FEWEST_SEEDS:
+            return f"{lines}; there is no interval over fewer than {FEWEST_SEEDS} seeds."
+        return f"{lines}, bands and bars the 95 % interval over seeds (Student's t)."
     return f"Bands and bars are the 95 % intervals of the rows, over {rows}; one seed of training, so none over seeds."
 
 
@@ -97,7 +114,7 @@ def spread_out(series: Iterable[Series]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The shape of a profile by rule: ``bell``, ``valley``, ``rising``, ``falling`` or ``flat``."""
+    """The shape of a profile by the rule of ``anisoscope.shape``."""
 
     word: str
     peak: Point
@@ -113,39 +130,20 @@ class Shape:
 
 
 def shape(points: Sequence[Point]) -> Shape | None:
-    """Judge a profile.
+    """Judge a profile whose points carry 95 % intervals.
 
-    A *bell* has its peak inside and stands above both ends by more than the error; a *valley* the same below. Else it
-    is *rising* or *falling* if its ends differ by more than the error, and else *flat*. The error of a difference is
-    the sum of the half-intervals that face each other; without intervals it is 5 % of the largest size.
-
-    >>> shape([Point(0, 4.0), Point(1, 9.0), Point(2, 5.0)]).word
+    >>> shape([Point(0, 4.0, 3.9, 4.1), Point(1, 9.0, 8.8, 9.2), Point(2, 5.0, 4.9, 5.1)]).word
     'bell'
-    >>> shape([Point(0, 4.0, 3.0, 5.0), Point(1, 5.0, 4.0, 6.0), Point(2, 4.5, 3.5, 5.5)]).word
-    'flat'
+    >>> shape([Point(0, 4.0), Point(1, 9.0), Point(2, 5.0)]).word
+    'cannot tell'
     """
     known = [point for point in points if point.y is not None]
-    if len(known) < 3:
-        return None
-    first, last = known[0], known[-1]
-    peak, trough = max(known, key=_y), min(known, key=_y)
-    size = max(abs(_y(peak)), abs(_y(trough)))
-    if above(peak, first, size) and above(peak, last, size):
-        word = "bell"
-    elif above(first, trough, size) and above(last, trough, size):
-        word = "valley"
-    elif above(last, first, size):
-        word = "rising"
-    else:
-        word = "falling" if above(first, last, size) else "flat"
-    return Shape(word, peak, trough, first, last)
-
-
-def above(a: Point, b: Point, size: float) -> bool:
-    """Whether ``a`` exceeds ``b`` by more than the error of their difference."""
-    intervals = a.low is not None and b.high is not None
-    error = (_y(a) - a.low) + (b.high - _y(b)) if a.low is not None and b.high is not None else MARGIN * size
-    return _y(a) - _y(b) > (max(error, 0.0) if intervals else error)
+    errors = [
+        None if point.low is None or point.high is None else (point.high - point.low) / 2 / quantile(0.975, math.inf)
+        for point in known
+    ]
+    named = name_shape([_y(point) for point in known], independent(errors))
+    return None if named is None else Shape(named.word, known[named.peak], known[named.trough], known[0], known[-1])
 
 
 def _y(point: Point) -> float:

@@ -83,9 +83,9 @@ def artefact(subject: Subject) -> str | None:
         text += f", the representation view {number(representation.y)}"
     if paired is not None:
         text += f"; over `pairing` the weight view has {number(paired.y)}"
-    if weight.y > 2:
-        return f"{text}. Nothing was learned yet, so what is above 1 over `haar` there is the construction of G."
-    return f"{text}. The artefact of construction that earlier runs showed at step 0 is not seen here."
+    if weight.low is not None and weight.low > 1:
+        return f"{text}. Nothing was learned yet: what is above 1 over `haar` there comes of the construction of G."
+    return f"{text}. Its interval does not lie above 1, so no artefact of construction is told here."
 
 
 def depleted_end(subject: Subject) -> str | None:

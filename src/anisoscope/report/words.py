@@ -65,6 +65,15 @@ def interval(value: float | None, low: float | None, high: float | None) -> str:
     return f"{number(value)} [{number(low)}, {number(high)}]"
 
 
+def times(ratio: float) -> str:
+    """A ratio in words.
+
+    >>> times(3.24), times(1.0), times(0.5)
+    ('3.24 times', '1 times', '0.5 times')
+    """
+    return f"{number(ratio)} times"
+
+
 def listed(parts: list[str]) -> str:
     """Words in a row: a, b and c."""
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}" if parts else ""

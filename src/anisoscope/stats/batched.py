@@ -88,11 +88,13 @@ class Batched:
 
     def _add(self, x_CBTD: Tensor, mask_BT: Tensor, members_PB: Tensor, put_C: Tensor | None) -> None:
         clouds, sequences, _, width = x_CBTD.shape
-        work = torch.float64 if x_CBTD.dtype == torch.float64 else torch.float32
+        short = x_CBTD.dtype == torch.bfloat16
+        work = torch.float32 if short else STATE_DTYPE
         if "rest" not in self._sums:
             weight_BT = mask_BT.to(work) / mask_BT.sum().clamp_min(1)
-            centre = torch.einsum("bt,cbtd->cd", weight_BT.to(x_CBTD.dtype), x_CBTD).to(work)
-            self._begin("rest", on_the_grid(centre) if x_CBTD.dtype == torch.bfloat16 else centre)
+            # Of the dtype of the rows, so that the centre taken off is the centre that is remembered.
+            centre = torch.einsum("bt,cbtd->cd", weight_BT.to(x_CBTD.dtype), x_CBTD)
+            self._begin("rest", on_the_grid(centre.to(work)) if short else centre)
             self._recent = torch.zeros(clouds, self.parts, width * width, dtype=work, device=x_CBTD.device)
         count, centre, total, _ = self._sums["rest"]
         y = x_CBTD.sub_(centre[:, None, None].to(x_CBTD.dtype)).masked_fill_(~mask_BT[..., None], 0)
@@ -101,7 +103,13 @@ class Batched:
         y = y.masked_fill_(~fine_C[:, None, None, None], 0).flatten(0, 1)
         weights_PB = members_PB.to(work)
         assert self._recent is not None, "made with the sums"
-        self._recent.baddbmm_(weights_PB.expand(clouds, *weights_PB.shape), products(y).reshape(clouds, sequences, -1))
+        if short:
+            products_CBE = products(y).reshape(clouds, sequences, -1).to(self._recent.dtype)
+            weights_CPB = weights_PB.to(self._recent.dtype).expand(clouds, *weights_PB.shape)
+            self._recent.baddbmm_(weights_CPB, products_CBE)
+        else:  # in float64, so one cloud at a time
+            for recent_PE, y_BTD in zip(self._recent, y.unflatten(0, (clouds, sequences)), strict=True):
+                recent_PE += weights_PB @ products(y_BTD.to(work)).flatten(1)
         total += weights_PB @ y.sum(1, dtype=work).reshape(clouds, sequences, width)
         count += fine_C[:, None] * (members_PB.to(STATE_DTYPE) @ mask_BT.sum(1, dtype=STATE_DTYPE))
         self._steps += 1

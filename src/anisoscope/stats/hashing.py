@@ -48,9 +48,16 @@ def sequence_keys(tokens_BT: Tensor, mask_BT: Tensor | None, *, seed: int) -> Te
     return as_key(mix((terms_BT * mask_BT).sum(1) + rank_BT[:, -1], seed=seed))
 
 
-def second_fold(tokens_BT: Tensor, mask_BT: Tensor | None, *, seed: int) -> Tensor:
-    """Which sequences belong to the second of two folds: a fair coin that their content tosses."""
-    return (as_key(mix(sequence_keys(tokens_BT, mask_BT, seed=seed), seed=seed)) & 1) == 1
+def unit_keys(tokens_BT: Tensor, mask_BT: Tensor | None, documents_B: Tensor | None, *, seed: int) -> Tensor:
+    """Keys of what is independent of all else: documents where they are known, else sequences."""
+    if documents_B is None:
+        return sequence_keys(tokens_BT, mask_BT, seed=seed)
+    return row_keys(documents_B.to(tokens_BT.device), seed=seed)
+
+
+def second_fold(tokens_BT: Tensor, mask_BT: Tensor | None, *, seed: int, documents_B: Tensor | None = None) -> Tensor:
+    """Which sequences belong to the second of two folds: a fair coin that their document, or their content, tosses."""
+    return (as_key(mix(unit_keys(tokens_BT, mask_BT, documents_B, seed=seed), seed=seed)) & 1) == 1
 
 
 def position_keys(sequence_keys_B: Tensor, positions_BT: Tensor) -> Tensor:

@@ -26,12 +26,17 @@ _FIELDS = ("keys", "ties", "positions", "tokens", "sequences", "values")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sample:
-    """The rows a reservoir holds, in key order; ``tokens`` and ``sequences`` are −1 for a plain file."""
+    """The rows a reservoir holds, in key order; ``tokens`` and ``sequences`` are −1 for a plain file.
+
+    ``sequences`` says what each row belongs to: its sequence, or the document that its sequence is of. ``keys`` tells
+    sequences of different contents apart either way.
+    """
 
     values: Tensor
     tokens: Tensor
     sequences: Tensor
     positions: Tensor
+    keys: Tensor
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,14 +57,20 @@ class Selection:
     cutoff: Tensor
 
     @classmethod
-    def of(cls, tokens_BT: Tensor, mask_BT: Tensor, *, rows: int, seed: int = 0) -> Selection:
-        """Choose among the sequences of a batch; one longer than ``rows`` makes room for itself."""
+    def of(
+        cls, tokens_BT: Tensor, mask_BT: Tensor, *, rows: int, seed: int = 0, units_B: Tensor | None = None
+    ) -> Selection:
+        """Choose among the sequences of a batch; one longer than ``rows`` makes room for itself.
+
+        ``units_B`` says what each sequence belongs to, where that is not the sequence itself.
+        """
         rows = max(rows, tokens_BT.shape[1])
         place_BT = torch.arange(tokens_BT.numel(), device=tokens_BT.device).reshape(tokens_BT.shape)
         drawn = Reservoir.of_sequences(place_BT[..., None], tokens_BT, mask=mask_BT, rows=rows, seed=seed)
         order = drawn.values[:, 0]
         zeros = torch.zeros_like(drawn.ties)
-        return cls(rows, seed, order, drawn.keys, zeros, drawn.positions, drawn.tokens, drawn.sequences, drawn.cutoff)
+        sequences = drawn.sequences if units_B is None else units_B[order // tokens_BT.shape[1]]
+        return cls(rows, seed, order, drawn.keys, zeros, drawn.positions, drawn.tokens, sequences, drawn.cutoff)
 
     def take(self, x_BTD: Tensor) -> Reservoir:
         """The reservoir of a cloud of this batch."""
@@ -183,8 +194,9 @@ class Reservoir:
         """The rows kept (waits for the device)."""
         valid = self.keys != NO_KEY
         if bool(valid.all()):
-            return Sample(self.values, self.tokens, self.sequences, self.positions)
-        return Sample(self.values[valid], self.tokens[valid], self.sequences[valid], self.positions[valid])
+            return Sample(self.values, self.tokens, self.sequences, self.positions, self.keys)
+        columns = (self.values, self.tokens, self.sequences, self.positions, self.keys)
+        return Sample(*(column[valid] for column in columns))
 
     def state(self) -> dict[str, Tensor]:
         """Plain tensors, for safetensors or a checkpoint."""

@@ -7,10 +7,10 @@ sums are moved, in float64, to those about the centre of the first batch; ``mome
 In a long window (``fixed``) batches are centred about that first centre themselves, which saves the moving. Nothing
 here waits for the device.
 
-**Precision.** As in ``moments``: float32 products of at most ``CHUNK_ROWS`` rows, added in float64; float64 rows are
-float64 throughout. On a GPU rows of 16 bits, and rows of float32 that were computed under autocast, are centred about
-one centre, itself of 16 bits, rounded to bfloat16 and multiplied on tensor cores, with sums in float32: what is rounded
-off is of the size that was rounded off when they were computed, and averages out over rows.
+**Precision.** As in ``moments``: float64 throughout, with one exception. On a GPU rows of 16 bits, and rows of float32
+that were computed under autocast, are centred about one centre, itself of 16 bits, rounded to bfloat16 and multiplied
+on tensor cores, with sums in float32: what is rounded off is of the size that was rounded off when they were computed,
+and averages out over rows.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from anisoscope.stats.moments import CHUNK_ROWS, STATE_DTYPE, Moments
+from anisoscope.stats.moments import CHUNK_ROWS, STATE_DTYPE, Moments, symmetric_product
 
 _LONG = 256  # sequences of at least so many positions are multiplied one by one, then added up by part
-_MOST_NUMBERS = 1 << 27
+_MOST_BYTES = 1 << 29
 
 
 @dataclass(slots=True, eq=False)
@@ -66,7 +66,8 @@ class Running:
         centre = self.centre if still else _mean(x_BTD, mask_BT)
         at_once = max(1, CHUNK_ROWS // max(1, x_BTD.shape[1]))
         if x_BTD.shape[1] >= _LONG:
-            at_once = max(1, min(2 * at_once if self.short else at_once, _MOST_NUMBERS // x_BTD.shape[-1] ** 2))
+            most = _MOST_BYTES // ((4 if self.short else 8) * x_BTD.shape[-1] ** 2)
+            at_once = max(1, min(4 * at_once if self.short else at_once, most))
         for start in range(0, x_BTD.shape[0], at_once):
             some = slice(start, start + at_once)
             total, scatter = self._sums(x_BTD[some], mask_BT[some], members_PB[:, some], centre)
@@ -75,7 +76,7 @@ class Running:
                 fine = torch.isfinite(total.sum())
                 scatter, total, count = (torch.where(fine, part, 0.0) for part in (scatter, total, count))
             if not still:
-                d, total = (centre - self.centre).to(STATE_DTYPE), total.to(STATE_DTYPE)
+                d = centre - self.centre
                 moved = total + count[:, None] * d
                 scatter = scatter + total[:, :, None] * d + d[:, None] * moved[:, None]
                 total = moved
@@ -89,10 +90,13 @@ class Running:
             y_BTD = torch.empty(x_BTD.shape, dtype=torch.bfloat16, device=x_BTD.device)
             torch.sub(x_BTD, centre, out=y_BTD)
         else:
-            y_BTD = x_BTD.to(centre.dtype) - centre
+            y_BTD = x_BTD.to(STATE_DTYPE) - centre
         y_BTD = y_BTD.masked_fill_(~mask_BT[..., None], 0)
         weights_PB = members_PB.to(centre.dtype)
         total = weights_PB @ y_BTD.sum(1, dtype=centre.dtype)
+        if y_BTD.device.type == "cpu":  # selecting rows waits for nothing here, and multiplies each of them once
+            parts = (y_BTD[inside][mask_BT[inside]] for inside in members_PB)
+            return total, torch.stack([symmetric_product(y_ND, y_ND) for y_ND in parts])
         if y_BTD.shape[1] >= _LONG:
             scatter_BDD = products(y_BTD)
             return total, (weights_PB @ scatter_BDD.flatten(1)).reshape(-1, *scatter_BDD.shape[1:])
@@ -136,9 +140,8 @@ def products(y: Tensor) -> Tensor:
 
 
 def _mean(x_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-    """Mean of the rows under the mask, in at least float32; 0 where it is not finite."""
-    work = torch.float64 if x_BTD.dtype == torch.float64 else torch.float32
-    total = torch.where(mask_BT[..., None], x_BTD, 0).sum((0, 1), dtype=work)
+    """Mean of the rows under the mask; 0 where it is not finite."""
+    total = torch.where(mask_BT[..., None], x_BTD, 0).sum((0, 1), dtype=STATE_DTYPE)
     return (total / mask_BT.sum().clamp_min(1)).nan_to_num_(0.0, 0.0, 0.0)
 
 

@@ -92,6 +92,7 @@ def begun(
         **provenance(reservoir_rows=RESERVOIR_ROWS, fold_seeds=[reading.seed for reading in readings]),
         hashes=_hashes(course, settings, plan, readings),
         notes=list(course.card.notes),
+        units=readings[0].units,
         done=[],
         failed={},
         seconds=0.0,

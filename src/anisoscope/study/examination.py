@@ -6,7 +6,7 @@ A model, its configuration and its text are checked here, before any long work s
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ from anisoscope.models.twins import Role
 from anisoscope.observe.embedding import vocabulary_of
 from anisoscope.observe.probing import FEWEST, Probe
 from anisoscope.store.run import Run
-from anisoscope.study.folds import fold_seed
+from anisoscope.study.folds import fold_seed, use_documents
 from anisoscope.study.lessons import Lessons, collated
 from anisoscope.study.model_settings import Examination
 
@@ -45,16 +45,24 @@ class Reading:
     seed: int  # under which neither fold of sequences is too small
     gradient_sequences: int
 
+    @property
+    def units(self) -> str:
+        """What is independent of all else."""
+        return "sequence" if self.data.held.documents is None else "document"
+
     def chunks(self, settings: Examination) -> list[dict[str, Tensor]]:
         """The labelled text, a few sequences at a time."""
         count = self.gradient_sequences
         lessons = Lessons(
             self.data, self.role, samples=count, seed=settings.seed, mask_rate=settings.mask_rate, held=True
         )
-        size = settings.chunk
-        return [
-            collated([lessons[k] for k in range(start, min(start + size, count))]) for start in range(0, count, size)
-        ]
+        found = []
+        for start in range(0, count, settings.chunk):
+            end = min(start + settings.chunk, count)
+            chunk = collated([lessons[k] for k in range(start, end)])
+            documents = lessons.documents(start, end)
+            found.append(chunk if documents is None else chunk | {"documents": documents})
+        return found
 
     def probe(self, tokens: int) -> Probe | None:
         """Sequences that no gradient is taken of, of about so many tokens; none where there are not enough."""
@@ -81,7 +89,10 @@ class Reading:
         about |= {"special": list(data.special_ids), "about": data.about, "fingerprint": data.fingerprint}
         texts = {"about": json.dumps(about), "tokeniser": data.tokeniser.to_json()}
         written = {name: np.frombuffer(text.encode(), np.uint8) for name, text in texts.items()}
-        run.write_tensors(f"text-{seed}", {"ids": data.held.ids, "lengths": data.held.lengths, **written})
+        arrays = {"ids": data.held.ids, "lengths": data.held.lengths, **written}
+        if data.held.documents is not None:
+            arrays["documents"] = data.held.documents
+        run.write_tensors(f"text-{seed}", arrays)
 
     @classmethod
     def kept(cls, run: Run, seed: int) -> Reading:
@@ -91,7 +102,7 @@ class Reading:
         backend = library().Tokenizer.from_str(found["tokeniser"].tobytes().decode())
         ids = (about["pad"], about["mask"], None, tuple(about["special"]))
         tokeniser = Tokeniser(backend, about["vocabulary"], *ids, about["about"]["tokeniser"])
-        part = Sequences(found["ids"], found["lengths"])
+        part = Sequences(found["ids"], found["lengths"], found.get("documents"))
         data = Tokenised(
             part, part, about["vocabulary"], *ids[:2], ids[3], tokeniser, about["fingerprint"], about["about"]
         )
@@ -138,8 +149,12 @@ def read_text(card: Card, settings: Examination, *, sequences: int) -> Reading:
     wanted = max(sequences, settings.sequences)
     data = passages(corpus, tokeniser, length=settings.length, sequences=wanted, seed=settings.seed, fewest=FEWEST)
     role = ROLES[card.objective]
-    bare = Reading(data, role, settings.seed, settings.sequences)
-    chunks = bare.chunks(settings)
+    known = data.held.documents
+    first = None if known is None else torch.from_numpy(known[: settings.sequences].astype(np.int64))
+    if not use_documents([first], settings.units):
+        bare = replace(data.held, documents=None)
+        data = replace(data, train=bare, held=bare)
+    chunks = Reading(data, role, settings.seed, settings.sequences).chunks(settings)
     together = {name: torch.cat([chunk[name] for chunk in chunks]) for name in chunks[0]}
     return Reading(data, role, fold_seed([together], seed=settings.seed), settings.sequences)
 

@@ -62,6 +62,13 @@ class Lessons(Dataset[dict[str, Tensor]]):
         """Tokens in the samples from ``first`` up to ``last``, which is not included."""
         return sum(int(self._part.lengths[self.place(number)]) for number in range(first, last))
 
+    def documents(self, first: int, last: int) -> Tensor | None:
+        """The documents that the samples from ``first`` up to ``last`` are of, where they are known."""
+        known = self._part.documents
+        if known is None:
+            return None
+        return torch.tensor([int(known[self.place(number)]) for number in range(first, last)], dtype=torch.int64)
+
     def counts(self) -> np.ndarray:
         """How often each id was trained on, in all samples."""
         found = np.zeros(self.data.vocabulary, dtype=np.int64)

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from anisoscope.study.options import Known, Numbers, Settings, WithPlugins, Words, known_words
+from anisoscope.verdict import MARGIN
 from anisoscope.vocabulary import LABEL_NULLS, NULLS, PROXIES, VIEWS
 
 FEWEST_VECTORS = 4096  # below it a dimension is not to be compared
@@ -41,6 +42,16 @@ class Examination(WithPlugins):
     frequency: bool = Field(default=True, description="Frequency and curvature analysis.")
     resamples: int | None = Field(
         default=None, ge=0, description="Draws of each null; by default max(999, 40 × layers − 1)."
+    )
+    margin: float = Field(
+        default=MARGIN,
+        gt=1,
+        allow_inf_nan=False,
+        description="Odds ratios between 1/margin and margin are as good as 1: what `equal` means.",
+    )
+    units: Literal["auto", "document", "sequence"] = Field(
+        default="auto",
+        description="What is independent: documents, sequences, or (auto) documents where every observed batch has 8.",
     )
     keep_bases: bool = Field(default=False, description="Keep the proxies of every model, as safetensors.")
     precision: Literal["float32", "bf16"] = Field(
@@ -85,7 +96,8 @@ class Examination(WithPlugins):
         """What a judgement is asked for."""
         from anisoscope.observe.judging import Request
 
-        return Request(self.proxies, self.rank, ("all",), self.nulls, self.resamples, self.seed, self.ranks)
+        asked = (self.proxies, self.rank, ("all",), self.nulls, self.resamples, self.seed, self.ranks)
+        return Request(*asked, margin=self.margin)
 
 
 class ProfileSettings(Examination):

@@ -65,7 +65,7 @@ def resume(path: str | Path, display: Display) -> Run:
         if run.manifest.get("kind") != "pair":
             raise AnisoscopeError(f"{path} is a run of kind {run.manifest.get('kind')!r}, and only a pair can go on")
         run.require_current()
-        settings = PairSettings(**run.manifest["config"])
+        settings = PairSettings(**({"units": "sequence"} | run.manifest["config"]))  # as before there were others
         if run.finished:
             display.said(f"{path} is finished; there is nothing left to do")
             run.close()

@@ -69,6 +69,7 @@ def profile(model: str, settings: ProfileSettings, overseer: Overseer, *, out: s
         vocabulary=added(),
         **provenance(reservoir_rows=RESERVOIR_ROWS, fold_seed=reading.seed),
         hashes={"text": reading.data.fingerprint},
+        units=reading.units,
         notes=list(card.notes),
     )
     status, began, threads = "interrupted", time.monotonic(), torch.get_num_threads()

@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from anisoscope.capture.schedule import log_spaced
 from anisoscope.errors import broken
 from anisoscope.study.options import Known, Numbers, WithPlugins, Words, known_words, made_of
+from anisoscope.verdict import MARGIN
 from anisoscope.vocabulary import PROXIES
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -88,6 +89,16 @@ class PairOptions(WithPlugins):
     frequency: bool = Field(default=True, description="Frequency and curvature analysis.")
     resamples: int | None = Field(
         default=None, ge=0, description="Draws of each null; by default max(999, 40 × layers − 1)."
+    )
+    margin: float = Field(
+        default=MARGIN,
+        gt=1,
+        allow_inf_nan=False,
+        description="Odds ratios between 1/margin and margin are as good as 1: what `equal` means.",
+    )
+    units: Literal["auto", "document", "sequence"] = Field(
+        default="auto",
+        description="What is independent: documents, sequences, or (auto) documents where every observed batch has 8.",
     )
     probe: int = Field(default=5120, ge=0, description="Held-out tokens for the intrinsic dimension; 0 for none.")
     evaluations: int = Field(default=8, ge=1, description="How often the held-out loss is measured.")

@@ -1,38 +1,31 @@
-"""The shape of a layer profile: where its peak is, how far it stands out, and whether that is a bell.
+"""The shape of a layer profile over batches: where its peak is, how far it stands out, and whether that is a bell.
 
 Letters: b batches, L layers.
 
-The rule. The peak is the layer with the largest mean over batches. Its prominence is the peak minus the higher of the
-two ends, taken within each batch; the interval is Student's t over batches. The profile is a *bell* if the peak is at
-an inner layer, the interval lies above 0 and the prominence is at least 5 % of the peak's size; a *valley* is a bell
-upside down; without either it is *rising* or *falling* if the difference of its ends is as clear by the same two
-conditions, and else *flat*. With a single batch there is no interval and nothing is decided: *undetermined*. Layers
-that rest on less than half as many distinct vectors as others (what enters a rotary model has one a type) are left out
-of the dimension's profile: dimension may be compared at equal n only.
+The rule is that of ``anisoscope.shape``; errors of differences are taken within batches. Prominence is the peak minus
+the higher of the two ends, its interval Student's t over batches. With a single batch nothing is decided: *cannot
+tell*. Layers that rest on less than half as many distinct vectors as others (what enters a rotary model has one a type)
+are left out of the dimension's profile: dimension may be compared at equal n only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
 from anisoscope.observe.rows import Row, row
+from anisoscope.shape import name_shape
 from anisoscope.study.layers import Profile, mean_interval
 from anisoscope.vocabulary import shown_in
-
-Word = Literal["bell", "valley", "rising", "falling", "flat", "undetermined"]
-SMALLEST = 0.05
-_FEWEST_LAYERS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
     """Where a profile turns, and how clearly; ``layers`` is the range of the peak over batches."""
 
-    word: Word
+    word: str
     peak: int
     layers: tuple[int, int]
     prominence: float
@@ -50,48 +43,23 @@ def shape_of(values_bL: np.ndarray, layers: Sequence[int] | None = None) -> Shap
     names = list(range(values_bL.shape[1])) if layers is None else list(layers)
     usable = [int(place) for place in np.flatnonzero(np.isfinite(values_bL).all(0))]
     values, names = values_bL[:, usable], [names[place] for place in usable]
-    if values.shape[1] < _FEWEST_LAYERS:
+
+    def error(i: int, j: int) -> tuple[float, float] | None:
+        """Within batches, which differ from one another as a whole."""
+        if len(values) < 2:
+            return None
+        return float((values[:, i] - values[:, j]).std(ddof=1)) / len(values) ** 0.5, len(values) - 1.0
+
+    named = name_shape(values.mean(0).tolist(), error)
+    if named is None:
         return None
-    upward, downward = _turn(values), _turn(-values)
-    if len(values) < 2:
-        return _named("undetermined", upward, names)
-    if upward.clear:
-        return _named("bell", upward, names)
-    if downward.clear:
-        turned = _named("valley", downward, names)
-        assert turned.low is not None
-        assert turned.high is not None
-        return Shape("valley", turned.peak, turned.layers, -turned.prominence, -turned.high, -turned.low)
-    mean, low, high = mean_interval(values[:, -1] - values[:, 0])
-    large = abs(mean) >= SMALLEST * np.abs(values.mean(0)).max()
-    if large and low is not None and high is not None and (low > 0 or high < 0):
-        return _named("rising" if mean > 0 else "falling", upward, names)
-    return _named("flat", upward, names)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Turn:
-    place: int
-    places: np.ndarray
-    prominence: float
-    low: float | None
-    high: float | None
-    clear: bool
-
-
-def _turn(values_bL: np.ndarray) -> _Turn:
-    mean_L = values_bL.mean(0)
-    place = int(mean_L.argmax())
-    each = values_bL[:, place] - np.maximum(values_bL[:, 0], values_bL[:, -1])
-    prominence, low, high = mean_interval(each)
-    inner = 0 < place < len(mean_L) - 1
-    clear = inner and low is not None and low > 0 and prominence >= SMALLEST * abs(mean_L[place])
-    return _Turn(place, values_bL.argmax(1), prominence, low, high, bool(clear))
-
-
-def _named(word: Word, turn: _Turn, names: list[int]) -> Shape:
-    places = names[int(turn.places.min())], names[int(turn.places.max())]
-    return Shape(word, names[turn.place], places, turn.prominence, turn.low, turn.high)
+    turned, place = (-values, named.trough) if named.word == "valley" else (values, named.peak)
+    prominence, low, high = mean_interval(turned[:, place] - np.maximum(turned[:, 0], turned[:, -1]))
+    places = turned.argmax(1)
+    found = names[int(places.min())], names[int(places.max())]
+    if named.word == "valley":
+        prominence, low, high = -prominence, None if high is None else -high, None if low is None else -low
+    return Shape(named.word, names[place], found, prominence, low, high)
 
 
 def shape_rows(profile: Profile, **stamp: object) -> list[Row]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, cast, runtime_checkable
@@ -19,7 +19,7 @@ from anisoscope.models.twins import Role, Shape, build
 from anisoscope.observe.options import EvidenceOptions, SessionOptions
 from anisoscope.observe.rows import Row, row
 from anisoscope.store.run import Run
-from anisoscope.study.folds import fold_seed
+from anisoscope.study.folds import fold_seed, use_documents
 from anisoscope.study.lessons import Lessons, collated
 from anisoscope.study.settings import PairSettings
 
@@ -109,9 +109,14 @@ def train(job: Job, data: Tokenised, run: Run, watcher: Watcher, stop: Stop) -> 
     batch = settings.batch
     about = {"model": job.model_name, "role": job.role, "seed": job.seed}
     sink = _Told(run.sink(job.name, **about), watcher, stop)
-    seed = _scope_seed(job, lessons)
-    run.update(fold_seeds=run.manifest.get("fold_seeds", {}) | {job.name: seed})
+    documents = _documents(job, lessons)
+    seed = _scope_seed(job, lessons, documents)
+    run.update(
+        fold_seeds=run.manifest.get("fold_seeds", {}) | {job.name: seed},
+        units=run.manifest.get("units", {}) | {job.name: "sequence" if documents is None else "document"},
+    )
     observer = ScopeCallback(
+        documents=documents,
         tokens=lambda step: lessons.tokens(step * batch, (step + 1) * batch),
         rank=settings.rank,
         proxies=settings.proxies,
@@ -121,7 +126,7 @@ def train(job: Job, data: Tokenised, run: Run, watcher: Watcher, stop: Stop) -> 
         probe=_probe(data, settings),
         frequency=lessons.counts() if settings.frequency else False,
         seed=seed,
-        evidence=EvidenceOptions(ranks=settings.other_ranks),
+        evidence=EvidenceOptions(ranks=settings.other_ranks, margin=settings.margin),
         session=SessionOptions(
             sink=sink, resumable=True, keep_bases=settings.keep_bases, token_text=data.tokeniser.text
         ),
@@ -179,12 +184,27 @@ def _save(model: Any, data: Tokenised, folder: Path) -> None:
     (folder / "tokenizer.json").write_text(data.tokeniser.to_json(), encoding="utf-8")
 
 
-def _scope_seed(job: Job, lessons: Lessons) -> int:
+def _documents(job: Job, lessons: Lessons) -> Callable[[int], torch.Tensor | None] | None:
+    """Which documents the sequences of a step are of, where these are the units."""
+    size, steps = job.settings.batch, job.settings.observed
+
+    def of(step: int) -> torch.Tensor | None:
+        return lessons.documents(step * size, (step + 1) * size)
+
+    observed = range(0, job.settings.steps, steps) if isinstance(steps, int) else steps
+    return of if use_documents([of(step) for step in observed], job.settings.units) else None
+
+
+def _scope_seed(job: Job, lessons: Lessons, documents: Callable[[int], torch.Tensor | None] | None) -> int:
     """The training's own seed, or one under which no observed batch falls apart; of every n-th step there are many."""
     steps, size = job.settings.observed, job.settings.batch
     if isinstance(steps, int):
         return job.seed
     batches = [collated([lessons[number] for number in range(step * size, (step + 1) * size)]) for step in steps]
+    for step, batch in zip(steps, batches, strict=True):
+        known = None if documents is None else documents(step)
+        if known is not None:
+            batch["documents"] = known
     return fold_seed(batches, seed=job.seed)
 
 

@@ -15,9 +15,12 @@ def against_axes(judged: Judged) -> Against:
     bases = [(f.second[None], f.subspace.basis[None]) for f in judged.folds]
     inside = float(torch.stack([axes_mean(*pair) for pair in bases]).sum())
     draws = [axes_draws(*pair, judged.resamples, judged.seed) for pair in bases]
-    error = None
+    error, without = None, ()
     if judged.units is not None and judged.lost_odds is not None:
         lost = left_out(judged.units)
-        error = Spread.of(judged.lost_odds - log_odds(lost.axes, lost.inside + lost.outside - lost.axes))
+        without = (judged.lost_odds - log_odds(lost.axes, lost.inside + lost.outside - lost.axes),)
+        error = Spread.of(without[0])
     total = judged.base.inside + judged.base.outside
-    return Against(inside / total, logit(inside, total - inside), judged.p_of(draws), error, judged.count)
+    odds = logit(inside, total - inside)
+    about = {"lost": without, "edge": judged.edge_of(draws, odds)}
+    return Against(inside / total, odds, judged.p_of(draws), error, judged.count, **about)

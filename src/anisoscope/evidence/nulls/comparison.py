@@ -28,6 +28,7 @@ class Judged:
     initial: Evidence | None
     resamples: int
     seed: int
+    family: int = 1  # layers that p is adjusted over
 
     @property
     def count(self) -> int:
@@ -40,14 +41,29 @@ class Judged:
         return None if self.lost_odds is None else Spread.of(self.lost_odds)
 
     @property
+    def lost(self) -> tuple[Tensor, ...]:
+        """Leave-one-out log odds, as a null whose mean is fixed passes them on."""
+        return () if self.lost_odds is None else (self.lost_odds,)
+
+    @property
     def chance(self) -> float:
         """K/D, the mean share of a random subspace."""
         return self.base.rank / self.base.width
 
     def p_of(self, draws: Sequence[Any]) -> float:
         """Two-sided p of the observed odds among draws of ``inside`` and ``outside``, one set a fold."""
-        inside, outside = (torch.stack([getattr(d, name)[0] for d in draws]).sum(0) for name in ("inside", "outside"))
-        return two_sided_p(self.observed, log_odds(inside.clamp_min(0), outside.clamp_min(0)))
+        return two_sided_p(self.observed, _odds_of(draws))
+
+    def edge_of(self, draws: Sequence[Any], odds: float) -> float:
+        """How far above its mean the null itself goes: the ``1 − 0.025/family`` quantile of its log odds ratios."""
+        drawn = _odds_of(draws) - odds
+        drawn = drawn[torch.isfinite(drawn)]
+        return max(0.0, float(drawn.quantile(1 - 0.025 / self.family))) if drawn.numel() else 0.0
+
+
+def _odds_of(draws: Sequence[Any]) -> Tensor:
+    inside, outside = (torch.stack([getattr(d, name)[0] for d in draws]).sum(0) for name in ("inside", "outside"))
+    return log_odds(inside.clamp_min(0), outside.clamp_min(0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +79,8 @@ class Against:
     effective: float | None = None  # and the effective units behind them
     note: str | None = None
     draws: int | None = None  # behind p, where they are not as many as were asked for
+    lost: tuple[Tensor, ...] = ()  # log odds ratios with one unit left out; of two sides, where they are independent
+    edge: float = 0.0  # the log odds ratio that the null itself exceeds in 2.5 % of draws, adjusted over the family
 
 
 def logit(inside: float, outside: float) -> float:

@@ -11,4 +11,6 @@ def against_haar(judged: Judged) -> Against:
     chance = judged.chance
     seconds, bases = [f.second for f in judged.folds], [f.subspace.basis for f in judged.folds]
     draws = [haar_draws_of_folds(seconds, bases, judged.resamples, judged.seed)]
-    return Against(chance, logit(chance, 1 - chance), judged.p_of(draws), judged.spread, judged.count)
+    odds = logit(chance, 1 - chance)
+    about = {"lost": judged.lost, "edge": judged.edge_of(draws, odds)}
+    return Against(chance, odds, judged.p_of(draws), judged.spread, judged.count, **about)

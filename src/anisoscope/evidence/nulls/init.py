@@ -27,8 +27,8 @@ def against_init(judged: Judged) -> Against:
     initial_lost = log_odds(lost.inside, lost.outside)
     same = all(paired(a, b) and bool((a.ids == b.ids).all()) for a, b in zip(units, initial.folds, strict=True))
     if same:
-        error, count = Spread.of(lost_odds - initial_lost), judged.count
+        without, count = (lost_odds - initial_lost,), judged.count
     else:
-        error = Spread.of(lost_odds).plus(Spread.of(initial_lost))
-        count = min(judged.count, initial.units or 0)
-    return Against(initial.energy, odds, swap_p(units, initial.folds, judged.resamples, judged.seed), error, count)
+        without, count = (lost_odds, initial_lost), min(judged.count, initial.units or 0)
+    p = swap_p(units, initial.folds, judged.resamples, judged.seed)
+    return Against(initial.energy, odds, p, Spread.of_parts(without), count, lost=without)

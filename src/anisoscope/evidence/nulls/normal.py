@@ -17,4 +17,4 @@ def against_normal(judged: Judged) -> Against:
     if judged.resamples:
         options = judged.resamples, judged.seed
         p = judged.p_of([normal_draws(f.second[None], f.subspace.basis[None], *options) for f in judged.folds])
-    return Against(mean, logit(chance, 1 - chance), p, judged.spread, judged.count)
+    return Against(mean, logit(chance, 1 - chance), p, judged.spread, judged.count, lost=judged.lost)

@@ -40,6 +40,7 @@ def against_pairing(judged: Judged) -> Against:
         effective=effective_units(sizes),
         note=note,
         draws=_draws(kept),
+        lost=(lost,) if enough else (),
     )
 
 

@@ -7,7 +7,7 @@ from functools import partial
 
 from anisoscope.evidence.inference import Spread, log_odds, swap_p
 from anisoscope.evidence.nulls.comparison import Against, Judged, logit
-from anisoscope.evidence.units import left_out
+from anisoscope.evidence.units import complete, left_out
 
 
 def _against(null: str, judged: Judged) -> Against:
@@ -17,13 +17,13 @@ def _against(null: str, judged: Judged) -> Against:
     if inside + outside == 0:
         return Against(math.nan, math.nan, None)
     mean, odds = inside / (inside + outside), logit(inside, outside)
-    others = [u for _, u in found if u is not None]
-    if judged.units is None or judged.lost_odds is None or len(others) < len(found):
+    others = complete([units for _, units in found])
+    if judged.units is None or judged.lost_odds is None or others is None:
         return Against(mean, odds, None)
     lost = left_out(others)
-    error = Spread.of(judged.lost_odds - log_odds(lost.inside, lost.outside))
+    without = judged.lost_odds - log_odds(lost.inside, lost.outside)
     p = swap_p(judged.units, others, judged.resamples, judged.seed)
-    return Against(mean, odds, p, error, judged.count)
+    return Against(mean, odds, p, Spread.of(without), judged.count, lost=(without,))
 
 
 against_targets = partial(_against, "targets")

@@ -1,0 +1,40 @@
+"""The effect over all layers of a model, with the interval that layers of the same units allow."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+
+from anisoscope.evidence.inference import FEWEST_EFFECTIVE, Spread
+from anisoscope.evidence.result import Evidence
+from anisoscope.geometry.results import Estimate
+
+
+def pool(layers: Sequence[Evidence], null: str) -> Estimate | None:
+    """Mean log odds ratio over layers, as a ratio; its error is the jackknife over units of that mean.
+
+    Layers see the same sequences, so their errors go together: a mean of layers is not more certain for having many.
+    None where no layer has a finite ratio; without an interval where the layers do not rest on the same units.
+    """
+    found = [(e, e.enrichment[null]) for e in layers if null in e.enrichment]
+    logs = [math.log(r.value) for _, r in found if r.value > 0 and math.isfinite(r.value)]
+    if not logs:
+        return None
+    mean, units = sum(logs) / len(logs), [r.units for _, r in found if r.units is not None]
+    effective = min(units) if len(units) == len(found) else None
+    plain = Estimate(value=math.exp(mean), n=len(logs), floor=1.0, units=effective)
+    lost = [e.lost.get(null, ()) for e, _ in found]
+    if len(logs) < len(found) or effective is None or effective < FEWEST_EFFECTIVE or not all(lost):
+        return plain
+    if len({tuple(part.shape for part in one) for one in lost}) > 1:
+        return plain
+    spread = Spread.of_parts([torch.stack(parts).mean(0) for parts in zip(*lost, strict=True)])
+    bounds, inner = spread.interval(mean), spread.interval(mean, level=0.9)
+    if bounds is None or inner is None:
+        return plain
+    low, high, low90, high90 = (math.exp(min(end, 700.0)) for end in (*bounds, *inner))
+    ends = {"low": low, "high": high, "low90": low90, "high90": high90}
+    return replace(plain, se=spread.error, df=spread.df, **ends)

@@ -1,0 +1,93 @@
+"""The gradient of an embedding by sequence: a sum over the sequences for each type.
+
+Letters: n units, m pairs of a unit and a type, D width, K rank.
+
+The gradient of type v is ``G_v = Σ_s G_sv`` over the sequences that hold it. Folds are of types; a sequence holds types
+of both, so leaving one out changes both folds together, and there is one set of units for the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from anisoscope.evidence.units import Energies, GramUnits
+
+_CHUNK_NUMBERS = 1 << 24
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TypedUnits(GramUnits):
+    """Sums ``G_sv`` of units and types, and for each of them which fold its type is in, with the basis judged there."""
+
+    ids: Tensor
+    sums: Tensor  # (m, D)
+    unit: Tensor  # (m,)
+    types: Tensor  # (m,)
+    side: Tensor  # (m,) 0 or 1
+    bases: tuple[Tensor, Tensor]
+    known: list[Energies] = field(default_factory=list)
+    of_all_folds = True
+
+    @classmethod
+    def of(
+        cls, rows_ND: Tensor, types_N: Tensor, units_N: Tensor, side_N: Tensor, bases: Sequence[Tensor]
+    ) -> TypedUnits:
+        """Add up rows by unit and type; ``side_N`` says for each row in which fold its type is judged."""
+        ids, unit_N = torch.unique(units_N, return_inverse=True)
+        kinds, kind_N = torch.unique(types_N, return_inverse=True)
+        pairs, place_N = torch.unique(unit_N * len(kinds) + kind_N, return_inverse=True)
+        sums = torch.zeros(len(pairs), rows_ND.shape[1], dtype=torch.float64, device=rows_ND.device)
+        sums.index_add_(0, place_N, rows_ND.double())
+        side = torch.zeros_like(pairs).scatter_(0, place_N, side_N.to(pairs))
+        return cls(ids, sums, pairs // len(kinds), kinds[pairs % len(kinds)], side, (bases[0], bases[1]))
+
+    def ordered(self, order: Tensor) -> TypedUnits:
+        """The same units in another order."""
+        return TypedUnits(self.ids[order], self.sums, order.argsort()[self.unit], self.types, self.side, self.bases)
+
+    def cross(self, other: TypedUnits) -> Energies:
+        """``Σ_v ⟨G_sv, G_tv⟩`` of all pairs of units over the types that both sides hold."""
+        shape, device = (len(self.ids), len(other.ids)), self.sums.device
+        found = [torch.zeros(shape, dtype=torch.float64, device=device) for _ in range(3)]
+        for side, basis in enumerate(self.bases):
+            weights_D = basis.square().sum(1).sqrt()
+            for own, theirs in self._by_type(other, side):
+                inside = _products(own @ basis, theirs @ basis)
+                whole, axes = _products(own, theirs), _products(own * weights_D, theirs * weights_D)
+                for total, part in zip(found, (inside, whole - inside, axes), strict=True):
+                    total += part
+        return Energies(*found)
+
+    def _by_type(self, other: TypedUnits, side: int) -> list[tuple[Tensor, Tensor]]:
+        """Sums as ``(units, types, D)`` of both sides, some types at a time."""
+        own, theirs = self._of(side), other._of(side)
+        shared = torch.unique(torch.cat([own[1].unique(), theirs[1].unique()]), return_counts=True)
+        types = shared[0][shared[1] == 2]
+        step = max(1, _CHUNK_NUMBERS // ((len(self.ids) + len(other.ids)) * self.sums.shape[1]))
+        found = []
+        for part in types.split(step):
+            first = _dense(*own, part, len(self.ids))
+            found.append((first, first if other is self else _dense(*theirs, part, len(other.ids))))
+        return found
+
+    def _of(self, side: int) -> tuple[Tensor, Tensor, Tensor]:
+        chosen = self.side == side
+        return self.sums[chosen], self.types[chosen], self.unit[chosen]
+
+
+def _dense(sums: Tensor, types: Tensor, unit: Tensor, wanted: Tensor, units: int) -> Tensor:
+    """Sums of some types, zero where a unit has none of a type; ``wanted`` is sorted."""
+    place = torch.searchsorted(wanted, types).clamp_max(len(wanted) - 1)
+    hit = wanted[place] == types
+    dense = sums.new_zeros(units, len(wanted), sums.shape[1])
+    dense[unit[hit], place[hit]] = sums[hit]
+    return dense
+
+
+def _products(own_nVD: Tensor, theirs_mVD: Tensor) -> Tensor:
+    """Inner products of all pairs of units over types and columns."""
+    return own_nVD.flatten(1) @ theirs_mVD.flatten(1).T

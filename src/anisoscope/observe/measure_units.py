@@ -1,0 +1,112 @@
+"""Intervals over sequences for the isotropy measures of a training.
+
+Letters: N rows, D width, G groups of units.
+
+Tokens of one sequence depend on one another, so an error must come from whole sequences (or documents) left out. Units
+are put into at most 16 groups, and each measure is taken again without each group. For measures of the spectrum that is
+done in the eigenbasis of the whole cloud: the variance along each eigenvector without the group stands for the
+eigenvalue without it, which is right to first order and needs no further decomposition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from anisoscope.evidence.inference import FEWEST_EFFECTIVE, Spread, effective_units
+from anisoscope.geometry.material import Material, Spectrum
+from anisoscope.geometry.registry import MeasureMethod
+from anisoscope.geometry.results import Estimate
+from anisoscope.stats.directions import UnitSum
+from anisoscope.stats.moments import Moments
+
+GROUPS = 16
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MeasureUnits:
+    """What each measure is given in place of the whole cloud, once for each group that is left out."""
+
+    spectra: Sequence[Spectrum]
+    directions: Sequence[UnitSum]
+    effective: float
+
+    @classmethod
+    def of(cls, moments: Moments, rows_ND: Tensor, units_N: Tensor) -> MeasureUnits | None:
+        """From the rows that were kept of a cloud; None where fewer than 8 units are behind them."""
+        unit_N = torch.unique(units_N, return_inverse=True)[1]
+        units = int(unit_N.max()) + 1
+        if units < FEWEST_EFFECTIVE:
+            return None
+        centred_ND = rows_ND.double() - moments.mean
+        energy_n = torch.zeros(units, dtype=torch.float64, device=rows_ND.device)
+        energy_n.index_add_(0, unit_N, centred_ND.square().sum(1))
+        effective = effective_units(energy_n)
+        if effective < FEWEST_EFFECTIVE:
+            return None
+        group_N = unit_N % GROUPS if units > GROUPS else unit_N  # units are numbered by a hash: groups are random
+        return cls(_spectra(moments, centred_ND, group_N), _directions(rows_ND, group_N), effective)
+
+    def estimate(self, method: MeasureMethod, found: Estimate) -> Estimate:
+        """The estimate with its interval, where the measure can be taken again without a group."""
+        values = self._without_groups(method)
+        if values is None or not bool(torch.isfinite(values).all()):
+            return found
+        spread = Spread.of(values)
+        bounds, inner = spread.interval(found.value), spread.interval(found.value, level=0.9)
+        if bounds is None or inner is None:
+            return found
+        ends = {"low": bounds[0], "high": bounds[1], "low90": inner[0], "high90": inner[1]}
+        return replace(found, se=spread.error, df=spread.df, units=self.effective, **ends)
+
+    def _without_groups(self, method: MeasureMethod) -> Tensor | None:
+        compute = next(iter(method.variants.values()))
+        parts: Sequence[Any]
+        if method.needs == "directions":
+            parts = self.directions
+        elif not method.of_spectrum:
+            return None
+        elif method.needs == "spectrum":
+            parts = self.spectra
+        else:
+            parts = [spectrum.moments for spectrum in self.spectra]
+        found = [compute(part) for part in parts]
+        values = [float(one) for one in found if isinstance(one, Estimate)]
+        return torch.tensor(values, dtype=torch.float64) if len(values) == len(parts) else None
+
+
+def kept_units(material: Material, moments: Moments, samples: Sequence[Any]) -> MeasureUnits | None:
+    """The units behind a cloud of two folds, whose samples are given."""
+    if material.sample is None:
+        return None
+    return MeasureUnits.of(moments, material.sample, torch.cat([sample.sequences for sample in samples]))
+
+
+def _spectra(moments: Moments, centred_ND: Tensor, group_N: Tensor) -> list[Spectrum]:
+    """Spectra without each group; their moments are written in the eigenbasis, and count as many rows as the whole."""
+    vectors_DD = torch.linalg.eigh(moments.scatter).eigenvectors
+    along_ND = centred_ND @ vectors_DD
+    groups, width = int(group_N.max()) + 1, centred_ND.shape[1]
+    squares_GD = along_ND.new_zeros(groups, width).index_add_(0, group_N, along_ND.square())
+    sums_GD = along_ND.new_zeros(groups, width).index_add_(0, group_N, along_ND)
+    count_G = along_ND.new_zeros(groups).index_add_(0, group_N, along_ND.new_ones(len(group_N)))
+    left_G = (count_G.sum() - count_G)[:, None]
+    variance_GD = (squares_GD.sum(0) - squares_GD) / left_G - ((sums_GD.sum(0) - sums_GD) / left_G).square()
+    found = []
+    for variance_D in variance_GD.clamp_min(0):
+        scatter_D = variance_D * moments.count
+        spectrum = Spectrum(replace(moments, scatter=torch.diag(scatter_D), third=None, fourth=None))
+        spectrum.__dict__["centred"] = scatter_D.sort().values  # no second decomposition
+        found.append(spectrum)
+    return found
+
+
+def _directions(rows_ND: Tensor, group_N: Tensor) -> list[UnitSum]:
+    parts = [UnitSum.of(rows_ND[group_N == group]) for group in range(int(group_N.max()) + 1)]
+    total = sum((part.total for part in parts), torch.zeros_like(parts[0].total))
+    count, zeros = sum(part.count for part in parts), sum(part.zeros for part in parts)
+    return [UnitSum(total - part.total, count - part.count, zeros - part.zeros) for part in parts]

@@ -1,0 +1,75 @@
+"""The shape of a profile over layers, or of a curve over training: the one rule by which a bell is called a bell.
+
+The rule. Take the highest point. The profile is a *bell* if that point is an inner one and exceeds both ends by more
+than ``t`` standard errors of the difference, t being the ``1 − 0.025/(L − 2)`` quantile for L points, and by at least
+5 % of the largest size. A *valley* is a bell upside down. Else the profile is *rising* or *falling* if its ends differ
+by more than the 97.5 % quantile and 5 %, and else *flat*. Without standard errors nothing is said: *cannot tell*.
+
+The highest of L − 2 inner points is a selection, which the quantile allows for: of profiles that are noise, at most 5 %
+are called a bell or a valley (measured in ``docs/calibration.md``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from anisoscope.student import quantile
+
+SMALLEST = 0.05
+FEWEST = 3
+Error = Callable[[int, int], tuple[float, float] | None]
+"""Standard error and degrees of freedom of the difference of two points, None where they are not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A shape by name, with the places of the highest and the lowest point."""
+
+    word: str
+    peak: int
+    trough: int
+
+
+def name_shape(values: Sequence[float], error: Error) -> Named | None:
+    """Name the shape of at least three points.
+
+    >>> name_shape([4.0, 9.0, 5.0], lambda i, j: (0.5, math.inf)).word
+    'bell'
+    >>> name_shape([4.0, 5.0, 4.5], lambda i, j: (0.7, math.inf)).word, name_shape([1, 2, 1], lambda i, j: None).word
+    ('flat', 'cannot tell')
+    """
+    last = len(values) - 1
+    if last + 1 < FEWEST:
+        return None
+    peak = max(range(last + 1), key=lambda i: values[i])
+    trough = min(range(last + 1), key=lambda i: values[i])
+    size = max(abs(values[peak]), abs(values[trough]))
+    if any(error(i, j) is None for i, j in ((peak, 0), (peak, last), (0, trough), (last, trough)) if i != j):
+        return Named("cannot tell", peak, trough)
+    level = 1 - 0.025 / (last - 1)
+
+    def exceeds(i: int, j: int, level: float) -> bool:
+        found, difference = error(i, j), values[i] - values[j]
+        if found is None or not difference > 0:
+            return False
+        return difference > quantile(level, found[1]) * found[0] and difference >= SMALLEST * size
+
+    if 0 < peak < last and exceeds(peak, 0, level) and exceeds(peak, last, level):
+        return Named("bell", peak, trough)
+    if 0 < trough < last and exceeds(0, trough, level) and exceeds(last, trough, level):
+        return Named("valley", peak, trough)
+    if exceeds(last, 0, 0.975):
+        return Named("rising", peak, trough)
+    return Named("falling" if exceeds(0, last, 0.975) else "flat", peak, trough)
+
+
+def independent(errors: Sequence[float | None]) -> Error:
+    """Errors of points that were measured apart, from the standard error of each."""
+
+    def error(i: int, j: int) -> tuple[float, float] | None:
+        a, b = errors[i], errors[j]
+        return None if a is None or b is None else (math.hypot(a, b), math.inf)
+
+    return error
