@@ -53,6 +53,7 @@ _HOME = {
     "register_null": "evidence.nulls.registry",
     "register_proxy": "geometry.subspace",
     "semi_nmf": "geometry.semi_nmf",
+    "tangency": "geometry.tangency",
     "tangent_overlap": "geometry.tangents",
     "top_share": "geometry.isotropy",
     "two_nn": "geometry.dimension",
@@ -97,6 +98,7 @@ if TYPE_CHECKING:
     from anisoscope.geometry.subspace import fit_subspace as fit_subspace
     from anisoscope.geometry.subspace import principal_angles as principal_angles
     from anisoscope.geometry.subspace import register_proxy as register_proxy
+    from anisoscope.geometry.tangency import tangency as tangency
     from anisoscope.geometry.tangents import tangent_overlap as tangent_overlap
     from anisoscope.geometry.visible import visible_curvature as visible_curvature
     from anisoscope.observe.options import CaptureOptions as CaptureOptions

@@ -72,6 +72,10 @@ def test_a_budget_is_kept():
     seen = sorted({r["step"] for r in scope.rows()})
     assert seen[:2] == [0, 8]
     assert len(seen) < 60
+    for step in range(120, 132):  # where everything is judged before the next step, some have the machine to themselves
+        with scope.step():
+            model(**batch(seed=step, sequences=24)).loss.backward()
+        scope.rows()
     assert scope.overhead is not None
 
 

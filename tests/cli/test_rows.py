@@ -83,7 +83,7 @@ def test_csv_says_the_same_as_json(asked):
     for row, expected in zip(found, rows_of(asked), strict=True):
         assert row == {name: "" if value is None else str(value) for name, value in expected.items()}
     assert found[1]["note"] == HOSTILE
-    assert text.splitlines()[1].endswith(",0.5,,,64,")  # null is an empty field
+    assert text.splitlines()[1].endswith(",0.5,,,,64,")  # null is an empty field
 
 
 def test_parquet_is_the_table_itself(run, asked, tmp_path):

@@ -134,16 +134,18 @@ def test_a_profile_is_made_on_the_gpu(changed, text, tmp_path):
 
 def test_a_history_is_studied_on_the_gpu(text, tmp_path):
     from anisoscope.store.run import open_run
-    from anisoscope.study.checkpoints import Plan, studied
+    from anisoscope.study.checkpoints import studied
+    from anisoscope.study.model_settings import Examination, HistoryPlan
+    from anisoscope.study.options import part_of
     from anisoscope.study.pool import Means
 
     for step in (0, 10, 20):
         save(tiny("llama", seed=step), tmp_path / "history" / f"checkpoint-{step}")
     found = []
     for device in ("cpu", "cuda"):
-        given = settings(text, device=device)
+        given = part_of(settings(text, device=device), Examination)
         out = tmp_path / f"run-{device}"
-        run = studied([str(tmp_path / "history")], given, Plan(probe=0), Means(), quiet(), out=out)
+        run = studied([str(tmp_path / "history")], given, HistoryPlan(probe=0), Means(), quiet(), out=out)
         rows = open_run(run.path).table().to_pylist()
         keep = [r for r in rows if r["view"] and r["measure"] == "energy"]
         found.append({(r["step"], r["timing"], *(r[k] for k in KEY)): r["value"] for r in keep})

@@ -125,8 +125,10 @@ def test_a_loss_function_takes_the_place_of_labels():
     )
     with scope.step():
         loss_fn(model(input_ids=ids), ids).backward()
-    found = [r for r in scope.rows() if r["null"] == "targets" and r["view"] == "representation"]
+    rows = [r for r in scope.rows() if r["null"] == "targets" and r["view"] == "representation"]
+    found = [r for r in rows if r["measure"] == "enrichment"]
     assert len(found) == 4
+    assert len(rows) == 5  # one more over all layers
     assert all(r["p"] is not None for r in found)
 
 

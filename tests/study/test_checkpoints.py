@@ -27,7 +27,7 @@ from anisoscope.study.options import made_of
 from anisoscope.study.overseeing import JobLines
 from anisoscope.study.pair import pair
 from anisoscope.study.pool import Means
-from anisoscope.study.training import Job, _scope_seed
+from anisoscope.study.training import Job, _documents, _scope_seed
 from study.jobs import Quiet, corpus, settings
 
 KEYS = ("step", "layer", "view", "tensor", "subset", "proxy", "rank", "timing", "measure", "variant", "null")
@@ -83,7 +83,9 @@ def test_the_same_steps_and_batches_give_what_the_scope_saw_live(trained, role):
     data = prepare(given.corpus, length=given.length, vocabulary=given.vocabulary, held_out=given.held_out)
     samples = given.steps * given.batch
     lessons = Lessons(data, role, samples=samples, seed=0, mask_rate=given.mask_rate)
-    seed = _scope_seed(Job(given, role, 0, folder / "run"), lessons)
+    job = Job(given, role, 0, folder / "run")
+    documents = _documents(job, lessons)
+    seed = _scope_seed(job, lessons, documents)
     request = Request(
         given.proxies, given.rank, ("all",), Examination().nulls, given.resamples, seed, given.other_ranks
     )
@@ -93,6 +95,8 @@ def test_the_same_steps_and_batches_give_what_the_scope_saw_live(trained, role):
     for step in given.observed:
         model = load(describe(locate(str(history(trained, role) / f"checkpoint-{step}"))))
         batch = collated([lessons[k] for k in range(step * given.batch, (step + 1) * given.batch)])
+        if documents is not None:
+            batch["documents"] = documents(step)
         seen = observe_model(model, choose(model, None, None), [batch], step=step, seed=seed, targets=True)
         for key, row in by_key(judge.judged(finalize(seen, rows=8192, seed=seed)).rows).items():
             if row["view"] is None or row["measure"] == "note":
@@ -127,7 +131,9 @@ def test_a_history_becomes_a_run_like_any_other(trained, tmp_path):
     assert wandering == set(steps[2:])  # of two places nothing can be said
     contextual = [r for r in rows if r["variant"] == "trajectory, spearman" and r["view"] == "representation"]
     assert {(r["step"], r["subset"]) for r in contextual} == {(step, "no-first") for step in steps[2:]}
-    gradients = [r for r in rows if r["view"] == "representation" and r["tensor"] == "gradients"]
+    gradients = [
+        r for r in rows if r["view"] == "representation" and r["tensor"] == "gradients" and r["layer"] is not None
+    ]
     assert {(r["layer"], r["site"]) for r in contextual} == {(r["layer"], r["site"]) for r in gradients}
     assert all(r["n"] >= 8 and not math.isnan(r["value"]) for r in contextual)
     left = {path.name for path in (tmp_path / "run").iterdir() if path.suffix == ".work" or "places" in path.name}

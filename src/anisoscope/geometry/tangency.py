@@ -61,7 +61,7 @@ def tangency(
     >>> import torch
     >>> x = torch.randn(400, 8, generator=torch.Generator().manual_seed(0)) * torch.linspace(3, 1, 8)
     >>> found = tangency(x, torch.eye(8)[:, :3], dim=2)
-    >>> found.share.value > 2 * found.share.floor, found.low < 0 < found.high
+    >>> found.share.p < 0.05, found.low < 0 < found.high  # far above random directions, and a Gaussian all the same
     (True, True)
     """
     if draws < 3:

@@ -76,7 +76,7 @@ class MeasureUnits:
             parts = [spectrum.moments for spectrum in self.spectra]
         found = [compute(part) for part in parts]
         values = [float(one) for one in found if isinstance(one, Estimate)]
-        return torch.tensor(values, dtype=torch.float64) if len(values) == len(parts) else None
+        return torch.tensor(values, dtype=torch.float64, device="cpu") if len(values) == len(parts) else None
 
 
 def kept_units(material: Material, moments: Moments, samples: Sequence[Any]) -> MeasureUnits | None:

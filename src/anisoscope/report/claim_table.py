@@ -86,5 +86,5 @@ def _captured(subject: Subject, rows: Sequence[Row], window: str) -> Cell:
     chance = sum(w * floor for w, floor in floors) / sum(w for w, _ in floors) if floors else None
     numbers = number(share) if chance is None else f"{number(share)} where {number(chance)} is chance"
     tones: dict[str, Tone] = {"above": "yes", "below": "no"}
-    part = f"{outcomes.get(word, 0.0):.0%} of layers and observations"
+    part = f"{100 * outcomes.get(word, 0.0):.0f} % of layers and observations"
     return Cell(word, f"{numbers}\n{part}", tone=tones.get(word, "open"))

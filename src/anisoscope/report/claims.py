@@ -72,8 +72,12 @@ def headline(found: list[Finding]) -> Text:
     if best.height == 0:
         outcomes = {f.outcome("haar") for f in judged}
         if outcomes <= {"equal", "below"}:
-            text = f"In {where}, most layers hold no more than random directions of the same rank do."
-            return Text(text, "Not supported.", "no")
+            text = f"In {where}, most layers hold as much as random directions do, within the margin, or less."
+            small = [f for f in judged if (e := f.effects.get("haar")) is not None and e.low is not None and e.low > 1]
+            if small:
+                pooled = listed([f"{f.label} {f.effects['haar']}" for f in small])
+                text += f" Pooled over layers there is a small effect: odds ratio {pooled}."
+            return Text(text, "Within the margin." if small else "Not supported.", "no")
         text = (
             f"In {where}, no model passes even the first null: the commonest outcome over `haar` is "
             f"{listed(sorted(outcomes))}. {_smallest(judged, 'haar')}"

@@ -14,6 +14,7 @@ from anisoscope.report.tree import (
     Cell,
     Control,
     Figure,
+    Point,
     Reference,
     Section,
     Series,
@@ -106,10 +107,22 @@ def _profiles(subject: Subject, measures: Sequence[Measure]) -> list[Series]:
                     line = curve((row for row in chosen_rows if row["step"] == step), lambda row: row["layer"])
                     if line:
                         found.append(Series(f"{subject.label}, step {step:,}", tags, line))
+                    control = _controls_of(word, chosen_rows, step)
+                    if control:
+                        name = f"{subject.label}, Gaussian of equal covariance"
+                        found.append(Series(name, tags, control, null=True))
                     if line and step == at_start == 0:
                         own = {key: value for key, value in tags.items() if key != "when"}
                         found.append(Series(f"{subject.label} before training", own, line, null=True))
     return found
+
+
+def _controls_of(word: Measure, rows: list[Row], step: int) -> list[Point]:
+    """What a Gaussian cloud of the same covariance and as many rows reads, where the measure is a dimension."""
+    if "dimension" not in word.shown:
+        return []
+    known = [row | {"value": row["floor"], "low": None, "high": None} for row in rows if row["floor"] is not None]
+    return curve((row for row in known if row["step"] == step), lambda row: row["layer"])
 
 
 def observed_at(subject: Subject, rows: list[Row]) -> dict[str, int]:
@@ -178,8 +191,9 @@ def _dimension(context: Context, series: list[Series]) -> Figure:
         "dimension-layers",
         "Intrinsic dimension by layer",
         f"On a fixed held-out probe. {definitions(values_of(series, 'measure'))} Dimension is biased downwards at "
-        "finite n (true 40 measured 28 to 30 at 2,000 points), so compare it only at equal n. The null (dashed) is the "
-        "same model before training. " + errors(context, ratio=False, rows="the points of the probe"),
+        "finite n (true 40 measured 28 to 30 at 2,000 points), so compare it only at equal n. Nulls (dashed): a "
+        "Gaussian cloud of the same covariance and n, which has no manifold, and the same model before training. "
+        + errors(context, ratio=False, rows="the points of the probe"),
         f"Intrinsic dimension by layer for {' and '.join(values_of(series, 'model'))}.",
         Axis("layer (0: what enters the first block)", fixed=True),
         Axis("dimension", log=spread_out(series), by={"key": "measure"}),
