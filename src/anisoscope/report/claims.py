@@ -87,7 +87,7 @@ def headline(found: list[Finding]) -> Text:
         text = f"In {where}, more than half of the layers pass every null of the ladder."
         return Text(text, "Supported.", "yes")
     if worst.height == best.height:
-        text = f"In {where}, the claim passes the nulls up to {_last(best)}, and no further. {missed(worst)}"
+        text = f"In {where}, the claim passes the nulls up to {_last(best)}, and no further. {_ends(judged)}"
     else:
         low = f"passes up to {_last(worst)}" if worst.height else "passes no null"
         text = (
@@ -96,6 +96,20 @@ def headline(found: list[Finding]) -> Text:
         )
     # Signals of the data are the last two nulls: below them nothing says that the data's signal is what counts.
     return Text(text.strip(), "Supported in part.", "part")
+
+
+def _ends(judged: list[Finding]) -> str:
+    """What the rows say to the null at which all windows end: its numbers, or the outcome of each window."""
+    first = judged[0]
+    assert first.verdict is not None
+    null = first.verdict.first_not_passed
+    outcomes: dict[str, list[str]] = {}
+    for f in judged:
+        outcomes.setdefault("" if null is None else f.outcome(null), []).append(f.label.replace(", ", " "))
+    if len(judged) == 1:
+        return missed(first)
+    parts = [f"{outcome} in {listed(labels)}" for outcome, labels in outcomes.items()]
+    return f"Over `{null}` the commonest outcome of the layers is {'; '.join(parts)}."
 
 
 def sentence(f: Finding) -> str:

@@ -67,7 +67,7 @@ def enrichment_section(context: Context) -> Section:
         "Enrichment by layer, over every null",
         "Odds ratio of the gradient's energy share inside the proxy over that of each null; 1 (dashed) is the null. "
         "The proxy is fitted on one fold of sequences and judged on the other. Bands and bars are 95 % intervals over "
-        "sequences (types in the embedding view). `init` is the untrained twin of the same configuration, on the same "
+        "sequences or documents. `init` is the untrained twin of the same configuration, on the same "
         "text.",
         f"Enrichment by layer over {', '.join(nulls)} for {listed(models)}.",
         Axis("layer (0: what enters the first block)", fixed=True),

@@ -108,7 +108,7 @@ def _emergence(context: Context, series: list[Series]) -> Figure:
         "(dashed) is the null itself. A rolling proxy is refitted at each observation on one fold of sequences and "
         "judged on the other; an anchored one is fitted on the first 30 % of training, frozen, and judged only "
         "later. Layer 0 is what enters the first block. "
-        f"{errors(context, rows='sequences (types in the embedding view)')} Over `init` there is no number at step 0, "
+        f"{errors(context, rows='sequences or documents')} Over `init` there is no number at step 0, "
         "which is that null.",
         f"Enrichment over {start['null']} against {context.x_label}, one line a layer, for {' and '.join(models)}; "
         f"the highest value is {number(highest)}, the null is 1.",
