@@ -28,6 +28,12 @@ def test_shapes_by_name(values, expected):
     assert word(values, 0.01) == expected
 
 
+def test_what_is_not_told_apart_is_not_flat():
+    assert word([1, 5, 9], 10.0) == "cannot tell"
+    assert word([1, math.nan, 2], 0.1) == "cannot tell"
+    assert word([1, math.inf, 2], 0.1) == "cannot tell"
+
+
 def test_without_errors_nothing_is_said():
     assert name_shape([1, 5, 1], lambda i, j: None).word == "cannot tell"
     assert name_shape([1, 5], lambda i, j: (0.1, math.inf)) is None

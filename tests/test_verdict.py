@@ -177,3 +177,26 @@ def test_guards():
     with pytest.raises(ValueError, match="at least one observation"):
         over_observations([], [])
     assert counted([climb([], view="weight")], view="weight").commonest("haar") == "not measured"
+
+
+def test_rows_that_cannot_be_are_not_judged():
+    for given in ({"value": 0.5}, {"value": math.inf}, {"value": -2.0}, {"value": 0.0}):
+        assert outcome_of(numbers("above", **given) | {"null": "haar"}).outcome == "cannot tell"
+    assert outcome_over({"value": 0.4, "low": 0.3, "high": 0.5, "q": math.nan}, 0.2) == "cannot tell"
+
+
+def test_two_rows_of_one_layer_and_null_decide_nothing_in_any_order():
+    a, b = ({**numbers(o), "layer": 0, "null": "haar"} for o in ("above", "equal"))
+    for given in ([a, b], [b, a]):
+        assert ladder(given, view="representation").layers[0].rungs[0].outcome == "cannot tell"
+
+
+def test_ties_are_not_decided_by_the_order_of_words():
+    found = ladder(rows("above") + rows("equal", layer=1), view="representation").model
+    assert found.commonest("haar") == "cannot tell"
+    assert found.majority("haar") is None
+
+
+def test_modules_are_not_called_layers():
+    given = [row | {"site": site} for layer in (0, 1) for site in "ab" for row in rows("above", layer=layer)]
+    assert "of 4 modules" in str(ladder(given, view="representation").model)

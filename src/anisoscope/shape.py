@@ -3,7 +3,8 @@
 The rule. Take the highest point. The profile is a *bell* if that point is an inner one and exceeds both ends by more
 than ``t`` standard errors of the difference, t being the ``1 − 0.025/(L − 2)`` quantile for L points, and by at least
 5 % of the largest size. A *valley* is a bell upside down. Else the profile is *rising* or *falling* if its ends differ
-by more than the 97.5 % quantile and 5 %, and else *flat*. Without standard errors nothing is said: *cannot tell*.
+by more than the 97.5 % quantile and 5 %. It is *flat* if every difference to the ends is within 5 % with its 90 %
+interval; else, and without standard errors, the shape *cannot be told*.
 
 The highest of L − 2 inner points is a selection, which the quantile allows for: of profiles that are noise, at most 5 %
 are called a bell or a valley (measured in ``docs/calibration.md``).
@@ -38,7 +39,7 @@ def name_shape(values: Sequence[float], error: Error) -> Named | None:
     >>> name_shape([4.0, 9.0, 5.0], lambda i, j: (0.5, math.inf)).word
     'bell'
     >>> name_shape([4.0, 5.0, 4.5], lambda i, j: (0.7, math.inf)).word, name_shape([1, 2, 1], lambda i, j: None).word
-    ('flat', 'cannot tell')
+    ('cannot tell', 'cannot tell')
     """
     last = len(values) - 1
     if last + 1 < FEWEST:
@@ -46,6 +47,8 @@ def name_shape(values: Sequence[float], error: Error) -> Named | None:
     peak = max(range(last + 1), key=lambda i: values[i])
     trough = min(range(last + 1), key=lambda i: values[i])
     size = max(abs(values[peak]), abs(values[trough]))
+    if not all(math.isfinite(value) for value in values):
+        return Named("cannot tell", 0, 0)
     if any(error(i, j) is None for i, j in ((peak, 0), (peak, last), (0, trough), (last, trough)) if i != j):
         return Named("cannot tell", peak, trough)
     level = 1 - 0.025 / (last - 1)
@@ -62,7 +65,16 @@ def name_shape(values: Sequence[float], error: Error) -> Named | None:
         return Named("valley", peak, trough)
     if exceeds(last, 0, 0.975):
         return Named("rising", peak, trough)
-    return Named("falling" if exceeds(0, last, 0.975) else "flat", peak, trough)
+    if exceeds(0, last, 0.975):
+        return Named("falling", peak, trough)
+
+    def near(i: int, j: int) -> bool:
+        found = error(i, j)
+        reach = math.inf if found is None else abs(values[i] - values[j]) + quantile(0.95, found[1]) * found[0]
+        return reach <= SMALLEST * size
+
+    flat = all(near(i, end) for i in range(last + 1) for end in (0, last) if i != end)
+    return Named("flat" if flat else "cannot tell", peak, trough)
 
 
 def independent(errors: Sequence[float | None]) -> Error:

@@ -16,6 +16,8 @@ def quantile(level: float, df: float) -> float:
     >>> round(quantile(0.975, 10), 3), round(quantile(0.975, math.inf), 3)
     (2.228, 1.96)
     """
+    if not df > 0:
+        return math.nan
     if level < 0.5:
         return -quantile(1 - level, df)
     if math.isinf(df) or df > 1e7:

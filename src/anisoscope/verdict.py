@@ -8,7 +8,8 @@ An *outcome* is about one layer and one null. *above*: the 95 % interval of the 
 rows *cannot tell*: a missing significance is no equality.
 
 Each layer passes nulls by itself, in the order of the ladder; its height is the last null of its unbroken run of
-*above*. A model reaches the greatest height that more than half of its layers reach.
+*above*. A model reaches the greatest height that more than half of its layers reach; in a window of training, more than
+half of them on average.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -53,9 +54,13 @@ def outcome_of(row: Mapping[str, Any], margin: float = MARGIN) -> Rung:
     q, q_floor = row.get("q"), row.get("q_floor")
     if value is None or math.isnan(value):
         return Rung(null, "not measured", row.get("note") or "not measured")
+    if not (math.isfinite(value) and value > 0):
+        return Rung(null, "cannot tell", f"{value:.3g} is no odds ratio to judge")
     if low is None or high is None or math.isnan(low) or math.isnan(high):
         return Rung(null, "cannot tell", f"{value:.3g} without an interval")
     numbers = f"{value:.3g} [{low:.3g}, {high:.3g}]"
+    if not low <= value <= high:
+        return Rung(null, "cannot tell", f"{numbers}: the interval does not hold the number")
     equal = _is_equal(row, margin)
     if q is None or math.isnan(q):
         if equal:
@@ -77,9 +82,9 @@ def outcome_of(row: Mapping[str, Any], margin: float = MARGIN) -> Rung:
 def outcome_over(row: Mapping[str, Any], floor: float | None) -> str | None:
     """Judge a number that is no ratio, such as the captured share, against what chance gives; equality is not told."""
     value, low, high, q = (row.get(name) for name in ("value", "low", "high", "q"))
-    if value is None or math.isnan(value) or floor is None:
+    if value is None or math.isnan(value) or floor is None or math.isnan(floor):
         return "not measured"
-    if low is None or high is None or q is None or q > ALPHA:
+    if low is None or high is None or q is None or not q <= ALPHA:
         return "cannot tell"
     return "above" if low > floor else "below" if high < floor else "cannot tell"
 
@@ -131,6 +136,7 @@ class Verdict:
     reached: dict[str, float]
     outcomes: dict[str, dict[str, float]]
     why: dict[str, str] = field(default_factory=dict)  # an example for each null: numbers of its commonest outcome
+    parts: str = "layers"  # what is counted; modules, where a layer has several
 
     @property
     def height(self) -> int:
@@ -144,9 +150,16 @@ class Verdict:
         return nulls[self.height] if self.height < len(nulls) else None
 
     def commonest(self, null: str) -> str:
-        """The most frequent outcome at a null, those that are above and equal counted as above, and so below."""
+        """The most frequent outcome at a null; where two are equally frequent, the rows cannot tell."""
         counts = self.merged(null)
-        return max(OUTCOMES, key=lambda name: counts.get(name, 0.0))
+        most = max(counts.values(), default=0.0)
+        names = [name for name in OUTCOMES if most > 0 and counts.get(name, 0.0) > most - 1e-9]
+        return names[0] if len(names) == 1 else "cannot tell" if names else "not measured"
+
+    def majority(self, null: str) -> str | None:
+        """The outcome of more than half of what is counted, None where there is none."""
+        counts = self.merged(null)
+        return next((name for name, count in counts.items() if 2 * count > self.total * (1 + 1e-9)), None)
 
     def merged(self, null: str) -> dict[str, float]:
         """Counts at a null, with what is equal and above (or below) counted as above (or below)."""
@@ -165,7 +178,8 @@ class Verdict:
         nulls = ladder_of(self.view)
         heights = ", ".join(f"{null} {_count(self.reached[null])}" for null in nulls)
         reached = f"passes up to {self.last}" if self.last else "passes no null"
-        counts = f" (of {_count(self.total)} {'layer' if self.total == 1 else 'layers'}: {heights})"
+        parts = self.parts.removesuffix("s") if self.total == 1 else self.parts
+        counts = f" (of {_count(self.total)} {parts}: {heights})"
         missed = self.first_not_passed
         if missed is None:
             return f"{reached}{counts}"
@@ -189,14 +203,19 @@ def ladder(rows: Iterable[Mapping[str, Any]], *, view: str, margin: float = MARG
     >>> print(ladder([dict(row, layer=0), dict(row, layer=1, q=0.5), dict(row, layer=2)], view="representation").model)
     passes up to haar (of 3 layers: haar 2, axes 0, init 0, targets 0, targets-uniform 0); axes: not measured
     """
-    by_site: dict[tuple[Any, Any], list[Rung]] = {}
+    by_site: dict[tuple[Any, Any], dict[str, Rung]] = {}
     for row in rows:
-        by_site.setdefault((row["layer"], row.get("site")), []).append(outcome_of(row, margin))
+        met, found = outcome_of(row, margin), by_site.setdefault((row["layer"], row.get("site")), {})
+        twice = met.null in found and found[met.null] != met
+        found[met.null] = Rung(met.null, "cannot tell", "several rows of one layer and null") if twice else met
     if not by_site:
         raise broken("a ladder must have the rows of at least one layer", 0, "pass a finished observation")
     modules = Counter(layer for layer, _ in by_site)
-    layers = {site if modules[site[0]] > 1 else site[0]: climb(found, view=view) for site, found in by_site.items()}
-    return Ladder(layers, counted(list(layers.values()), view=view))
+    layers = {
+        site if modules[site[0]] > 1 else site[0]: climb(found.values(), view=view) for site, found in by_site.items()
+    }
+    parts = "modules" if max(modules.values()) > 1 else "layers"
+    return Ladder(layers, replace(counted(list(layers.values()), view=view), parts=parts))
 
 
 def counted(climbs: Sequence[Climb], *, view: str, weights: Sequence[float] | None = None) -> Verdict:
@@ -224,19 +243,12 @@ def counted(climbs: Sequence[Climb], *, view: str, weights: Sequence[float] | No
 
 
 def over_observations(verdicts: Sequence[Verdict], weights: Sequence[float]) -> Verdict:
-    """The verdict of a window: the greatest height that more than half of its weight reaches.
-
-    Counts become averages over the window, in layers.
-    """
+    """The verdict of a window: counts become averages, and it reaches what more than half of the layers reach."""
     if not verdicts:
         raise broken("a window must hold at least one observation", 0, "observe more often")
     view, whole = verdicts[0].view, sum(weights)
     share = [w / whole for w in weights] if whole > 0 else [1 / len(verdicts)] * len(verdicts)
     nulls = ladder_of(view)
-    last = None
-    for place, null in enumerate(nulls):
-        if sum(w for v, w in zip(verdicts, share, strict=True) if v.height > place) > 0.5 + 1e-12:
-            last = null
     outcomes: dict[str, dict[str, float]] = {null: {} for null in nulls}
     for v, w in zip(verdicts, share, strict=True):
         for null in nulls:
@@ -244,9 +256,10 @@ def over_observations(verdicts: Sequence[Verdict], weights: Sequence[float]) -> 
                 outcomes[null][name] = outcomes[null].get(name, 0.0) + w * count
     reached = {null: sum(w * v.reached[null] for v, w in zip(verdicts, share, strict=True)) for null in nulls}
     total = sum(w * v.total for v, w in zip(verdicts, share, strict=True))
-    found = Verdict(view, last, total, reached, outcomes)
+    passed = [null for null in nulls if 2 * reached[null] > total * (1 + 1e-9)]
+    found = Verdict(view, passed[-1] if passed else None, total, reached, outcomes, parts=verdicts[0].parts)
     heaviest = max(range(len(verdicts)), key=lambda k: share[k])
-    return Verdict(view, last, total, reached, outcomes, {n: _example(verdicts, heaviest, found, n) for n in nulls})
+    return replace(found, why={null: _example(verdicts, heaviest, found, null) for null in nulls})
 
 
 def weights_of(steps: Sequence[int], first: float, last: float) -> list[float]:

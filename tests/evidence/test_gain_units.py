@@ -101,3 +101,13 @@ def test_both_views_give_intervals_and_chance():
         assert e.floor == found.isotropy_gain_chance
         assert captured.value == pytest.approx(found.captured)
         assert captured.low < captured.value < captured.high
+
+
+@pytest.mark.parametrize("mean", [3.0, 30.0])
+def test_a_common_mean_does_not_drown_the_gains_of_wide_clouds(mean):
+    """Wide clouds are multiplied in float32: what all rows share must be gone before."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(320, 300, generator=generator, dtype=torch.float64)
+    groups, q = torch.arange(16).repeat_interleave(20), frame(300, 20)
+    plain, moved = (gains_of_rows(rows, groups, q).gain_without for rows in (x, x + mean))
+    assert float(moved.std()) == pytest.approx(float(plain.std()), rel=0.02)

@@ -92,3 +92,30 @@ def test_the_smallest_effect_that_would_be_seen_is_seen_in_four_of_five():
         e = found.enrichment["haar"]
         seen += e.low is not None and e.low > 1 and found.p["haar"] <= 0.05
     assert 0.6 <= seen / 60 <= 1.0, seen
+
+
+def test_a_layer_without_gradients_stays_in_the_count():
+    clouds = layers(1)
+    found = judged([clouds[0], torch.zeros_like(clouds[0])])
+    assert math.isnan(found[1].enrichment["haar"].value)
+    assert pool(found, "haar").low is None
+
+
+def test_layers_of_other_units_have_no_common_interval():
+    proxy = Subspace(torch.eye(10, 3, dtype=torch.float64))
+    a, b = layers(1, count=2)
+    other = [
+        judge(g, proxy, groups=ids, resamples=9, isotropy=False)
+        for g, ids in ((a, torch.arange(24)), (b, torch.arange(24) + 5))
+    ]
+    assert pool(other, "haar").low is None
+
+
+def test_a_side_that_few_units_dominate_refuses_the_comparison():
+    proxy = Subspace(torch.eye(10, 3, dtype=torch.float64))
+    a, b = layers(1, count=2)
+    b = b.clone()
+    b[3] *= 100
+    found = judge(a, proxy, nulls=("targets",), others={"targets": b}, resamples=19, isotropy=False)
+    assert found.enrichment["targets"].low is None
+    assert found.enrichment["targets"].units < 2

@@ -130,7 +130,8 @@ def test_the_pattern_that_votes_would_pass(tmp_path):
 
 def test_layers_on_both_sides_are_called_mixed(tmp_path):
     f = of(plant_run(tmp_path / "run", passing(targets=["above", "below", *["cannot tell"] * 3])))
-    assert "Mixed: 1 layers above, 1 below." in sentence(f)
+    assert "cannot tell in 3 of 5 layers" in sentence(f)
+    assert "Mixed: some are above the null and some below." in sentence(f)
 
 
 def test_a_pooled_effect_that_single_layers_do_not_show_is_said(tmp_path):
@@ -264,3 +265,87 @@ def test_rows_of_older_runs_without_pooled_effects_are_read(tmp_path):
     f = finding(subject, "representation", "late")
     assert f.effects["haar"].value == pytest.approx(4.0)
     assert f.effects["haar"].low is None
+
+
+def test_a_plurality_is_no_majority(tmp_path):
+    """Two layers equal, two above, one open: nothing is said of most of them."""
+    context = plant_run(tmp_path / "run", passing(haar=["equal", "equal", "above", "above", "cannot tell"]))
+    found = findings(context, "representation")
+    assert headline(found).head == "Undecided."
+    text = sentence(of(context))
+    assert "layers differ: of 5 layers above 2, equal 2, cannot tell 1" in text
+    assert "hold as much" not in text
+
+
+def test_counts_and_verdict_of_a_window_cannot_contradict_one_another(tmp_path):
+    """Two of three observations have a majority; on average two of five layers pass."""
+    run = create_run(tmp_path / "run", steps=100)
+    for step, letters in ((75, "AAACC"), (85, "AAACC"), (95, "CCCCC")):
+        common = {"step": step, "view": "representation", "tensor": "gradients", "subset": "all", "proxy": "pca"}
+        common |= {"rank": 8, "timing": "rolling", "measure": "enrichment", "seed": 0, "null": "haar"}
+        rows = [
+            common | numbers("above" if letter == "A" else "cannot tell") | {"layer": i}
+            for i, letter in enumerate(letters)
+        ]
+        run.write("w", rows)
+    run.close("finished")
+    f = of(read([str(tmp_path / "run")]))
+    assert f.verdict.reached["haar"] < 2.5
+    assert f.verdict.last is None
+
+
+def test_errors_over_init_are_not_averaged_away(tmp_path):
+    """Every observation is compared with one step 0: twelve of them are hardly more certain than one."""
+    one = of(plant_run(tmp_path / "one", passing(), steps=(85,))).effects["init"]
+    many = of(plant_run(tmp_path / "many", passing(), steps=tuple(range(72, 96, 2)))).effects
+    assert math.log(many["init"].high / many["init"].low) == pytest.approx(math.log(one.high / one.low), rel=1e-6)
+    assert math.log(many["axes"].high / many["axes"].low) < 0.5 * math.log(one.high / one.low)
+
+
+def test_means_go_seed_by_seed_and_layer_by_layer(tmp_path):
+    """Shares of two seeds, one of which was observed five times as often, are two numbers of equal weight."""
+    context = plant_run(tmp_path / "run", passing(), steps=(75, 80, 85, 90, 95), seeds=(0, 1))
+    subject = context.subjects[0]
+    rows = subject.by_measure["energy"]
+    subject.by_measure["energy"] = [r | {"value": 0.9} for r in rows if r["seed"] == 0] + [
+        r | {"value": 0.3} for r in rows if r["seed"] == 1 and r["step"] == 85
+    ]
+    assert finding(subject, "representation", "late").shares.share == pytest.approx(0.6)
+
+
+def test_layers_without_a_number_stay_in_the_denominator(tmp_path):
+    context = plant_run(tmp_path / "run", passing())
+    subject = context.subjects[0]
+    energy = [r for r in subject.by_measure["energy"] if r["step"] == 90]
+    values = [0.5, *[math.nan] * 4]
+    subject.by_measure["captured"] = [
+        r | {"measure": "captured", "value": v, "low": 0.4, "high": 0.6, "q": 0.01, "floor": 0.1}
+        for r, v in zip(energy, values, strict=True)
+    ]
+    table = claim_table(context, "representation")
+    cell = table.rows[1][-1]
+    assert cell.text == "cannot tell"
+    assert "above 20 %, not measured 80 %" in cell.small
+
+
+def test_a_pooled_effect_outside_the_margin_is_not_called_small(tmp_path):
+    context = plant_run(tmp_path / "run", passing(haar="equal"))
+    rows = context.subjects[0].by_measure["pooled_enrichment"]
+    for row in rows:
+        if row["null"] == "haar":
+            row.update(value=1.5, se=0.05)
+    assert headline(findings(context, "representation")).head == "Undecided."
+    for row in rows:
+        if row["null"] == "haar":
+            row.update(value=1.1, se=0.02)
+    context.subjects[0]._indexes.clear()
+    assert headline(findings(context, "representation")).head == "Within the margin."
+
+
+def test_extreme_rows_break_no_report(tmp_path):
+    context = plant_run(tmp_path / "run", passing(haar="cannot tell"), detectable=math.inf)
+    for row in context.subjects[0].by_measure["pooled_enrichment"]:
+        row.update(se={"haar": 1e-100, "axes": 60.0, "init": math.nan}.get(row["null"], 0.1), df=1.0)
+    texts = [getattr(block, "text", "") for block in verdict_section(context).blocks]
+    assert any("No effect of a plausible size would have been found" in text for text in texts)
+    assert not any("∞" in text and "80 %" in text for text in texts)

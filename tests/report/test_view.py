@@ -209,7 +209,7 @@ def test_a_plain_scope_run_without_role_or_intervals_is_reported(tmp_path):
     said = report.sections[0].blocks
     assert said[0].head == "Nothing to judge."  # step 0 alone
     before = next(b.text for b in said if (getattr(b, "head", "") or "").endswith("before training:"))
-    assert "Over `haar` the rows cannot tell in 1 of 1 layers" in before
+    assert "Over `haar` the rows cannot tell in 1 of 1 layer" in before
     ladder = block(report, "verdict", LadderFigure)
     targets = next(n for n in ladder.tracks[0].nodes if n.null == "targets")
     assert "no labels in the batch" in targets.why

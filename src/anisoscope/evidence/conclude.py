@@ -53,7 +53,8 @@ def conclude(
     )
     if inside + outside == 0:
         note = "gradients must have energy to be judged, got 0 everywhere; was backward called before the observation?"
-        return replace(base, note=note)
+        nothing = {null: Estimate(value=math.nan, n=base.n, note=note) for null in nulls}
+        return replace(base, note=note, enrichment=nothing)
     observed = math.log(inside / outside) if inside > 0 and outside > 0 else (math.inf if inside > 0 else -math.inf)
     lost = left_out(units) if units is not None else None
     lost_odds = None if lost is None else log_odds(lost.inside, lost.outside)
@@ -95,7 +96,8 @@ def _odds_ratio(observed: float, found: Against, base: Evidence) -> Estimate:
         return plain
     if effective < FEWEST_EFFECTIVE:
         few = f"cannot tell: {effective:.1f} effective units, fewer than {FEWEST_EFFECTIVE:g}"
-        beside = found.note if found.effective is not None else f"gradient energy by unit: {largest_units(base)}"
+        own = base.effective_units is not None and effective >= base.effective_units
+        beside = f"gradient energy by unit: {largest_units(base)}" if own and found.note is None else found.note
         return replace(plain, note=f"{few}; {beside}" if beside else few)
     bounds, inner = spread.interval(log_ratio), spread.interval(log_ratio, level=0.9)
     if bounds is None or inner is None:

@@ -41,7 +41,8 @@ def gains_of_rows(rows_ND: Tensor, groups_N: Tensor, basis_DK: Tensor) -> Gains:
     """Of a cloud whose rows belong to units."""
     unit_N = torch.unique(groups_N, return_inverse=True)[1]
     dtype = torch.float32 if rows_ND.device.type == "cpu" and rows_ND.shape[1] > _WIDE else torch.float64
-    x_ND = rows_ND.to(dtype)
+    # Forms about the mean do not change with it; taken out first, nothing large cancels in float32.
+    x_ND = (rows_ND - rows_ND.double().mean(0)).to(dtype)
     x_ND = x_ND / x_ND.abs().amax().clamp_min(torch.finfo(dtype).tiny)
     q_DK = basis_DK.to(dtype)
     whole = _covariance_forms(x_ND, unit_N)

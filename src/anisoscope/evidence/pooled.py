@@ -19,7 +19,7 @@ def pool(layers: Sequence[Evidence], null: str) -> Estimate | None:
     Layers see the same sequences, so their errors go together: a mean of layers is not more certain for having many.
     None where no layer has a finite ratio; without an interval where the layers do not rest on the same units.
     """
-    found = [(e, e.enrichment[null]) for e in layers if null in e.enrichment]
+    found = [(e, e.enrichment.get(null, Estimate(value=math.nan, n=0))) for e in layers]
     logs = [math.log(r.value) for _, r in found if r.value > 0 and math.isfinite(r.value)]
     if not logs:
         return None
@@ -29,7 +29,7 @@ def pool(layers: Sequence[Evidence], null: str) -> Estimate | None:
     lost = [e.lost.get(null, ()) for e, _ in found]
     if len(logs) < len(found) or effective is None or effective < FEWEST_EFFECTIVE or not all(lost):
         return plain
-    if len({tuple(part.shape for part in one) for one in lost}) > 1:
+    if len({tuple(part.shape for part in one) for one in lost}) > 1 or not _same_units([e for e, _ in found]):
         return plain
     spread = Spread.of_parts([torch.stack(parts).mean(0) for parts in zip(*lost, strict=True)])
     bounds, inner = spread.interval(mean), spread.interval(mean, level=0.9)
@@ -38,3 +38,9 @@ def pool(layers: Sequence[Evidence], null: str) -> Estimate | None:
     low, high, low90, high90 = (math.exp(min(end, 700.0)) for end in (*bounds, *inner))
     ends = {"low": low, "high": high, "low90": low90, "high90": high90}
     return replace(plain, se=spread.error, df=spread.df, **ends)
+
+
+def _same_units(layers: Sequence[Evidence]) -> bool:
+    """Whether all layers rest on the same sequences, or documents."""
+    ids = [torch.cat([units.ids for units in layer.folds]) for layer in layers if layer.folds is not None]
+    return len(ids) == len(layers) and all(torch.equal(one, ids[0]) for one in ids)

@@ -67,6 +67,8 @@ class TypedUnits(GramUnits):
         own, theirs = self._of(side), other._of(side)
         shared = torch.unique(torch.cat([own[1].unique(), theirs[1].unique()]), return_counts=True)
         types = shared[0][shared[1] == 2]
+        if not len(types):
+            return []
         step = max(1, _CHUNK_NUMBERS // ((len(self.ids) + len(other.ids)) * self.sums.shape[1]))
         found = []
         for part in types.split(step):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from anisoscope.report.findings import Finding, finding, windows_of
+from anisoscope.report.findings import Finding, finding, window_means, windows_of
 from anisoscope.report.reading import Context, Row, Subject
 from anisoscope.report.summary import defined
 from anisoscope.report.tree import Cell, Table, Tone
 from anisoscope.report.words import number
-from anisoscope.verdict import outcome_over, weights_of
-from anisoscope.vocabulary import PROXIES, TIMINGS, WINDOWS, window_bounds
+from anisoscope.verdict import outcome_over
+from anisoscope.vocabulary import OUTCOMES, PROXIES, TIMINGS, WINDOWS
 
 ENERGY = "energy beyond chance"
 CAPTURED = "share of the gradient's anisotropy"
@@ -50,7 +50,12 @@ def claim_table(context: Context, view: str) -> Table | None:
 
 def _combinations(subject: Subject, view: str) -> list[tuple[str, str]]:
     rows = subject.by_measure.get("enrichment", [])
-    present = {(row["proxy"], row["timing"]) for row in rows if row["view"] == view and row["rank"] == subject.rank}
+    ranks = {proxy.name: proxy.rank for proxy in PROXIES.values() if proxy.rank is not None}
+    present = {
+        (row["proxy"], row["timing"])
+        for row in rows
+        if row["view"] == view and row["rank"] == ranks.get(row["proxy"], subject.rank)
+    }
     proxies = [*PROXIES, *sorted({proxy for proxy, _ in present if proxy and proxy not in PROXIES})]
     return [(proxy, timing) for proxy in proxies for timing in TIMINGS if (proxy, timing) in present]
 
@@ -62,29 +67,27 @@ def _energy(f: Finding | None) -> Cell:
     pooled = f.effects.get("haar")
     over = f"odds ratio {pooled}" if pooled is not None else ""
     if v.last is None:
-        outcome = f.outcome("haar")
+        outcome = v.majority("haar")
         tone: Tone = "no" if outcome in ("equal", "below") else "open"
-        return Cell(f"{outcome} (haar)", over or None, tone=tone)
-    count = f"{v.reached[v.last]:.3g} of {v.total:.3g} layers"
+        counts = ", ".join(f"{name} {count:.3g}" for name, count in v.merged("haar").items())
+        return Cell(f"{outcome or f'{v.parts} differ'} (haar)", f"{counts}\n{over}".strip(), tone=tone)
+    count = f"{v.reached[v.last]:.3g} of {v.total:.3g} {v.parts}"
     return Cell(f"up to {v.last}", f"{count}\n{over}".strip(), tone="yes" if v.first_not_passed is None else "part")
 
 
 def _captured(subject: Subject, rows: Sequence[Row], window: str) -> Cell:
-    found = defined(subject.window(rows, window))
-    if not found:
+    found = subject.window(rows, window)
+    if not defined(found):
         return Cell("–", "no observation")
-    steps = sorted({row["step"] for row in found})
-    weight = dict(zip(steps, weights_of(steps, *window_bounds(window, subject.source.steps)), strict=True))
-    total = sum(weight[row["step"]] for row in found)
-    outcomes: dict[str, float] = {}
-    for row in found:
-        outcome = outcome_over(row, row["floor"]) or "not measured"
-        outcomes[outcome] = outcomes.get(outcome, 0.0) + weight[row["step"]] / total
-    word = next((name for name in ("above", "below") if outcomes.get(name, 0.0) > 0.5), "cannot tell")
-    share = sum(weight[row["step"]] * row["value"] for row in found) / total
-    floors = [(weight[row["step"]], row["floor"]) for row in found if row["floor"] is not None]
-    chance = sum(w * floor for w, floor in floors) / sum(w for w, _ in floors) if floors else None
-    numbers = number(share) if chance is None else f"{number(share)} where {number(chance)} is chance"
+    shares = {}
+    for name in OUTCOMES:
+        given = [(row, float((outcome_over(row, row["floor"]) or "not measured") == name), 0.0) for row in found]
+        means = window_means(subject, window, given)
+        if means is not None and means[0] > 0:
+            shares[name] = means[0]
+    word = next((name for name in ("above", "below") if shares.get(name, 0.0) > 0.5), "cannot tell")
+    numbers = window_means(subject, window, [(row, row["value"], row["floor"]) for row in defined(found)])
+    said = "no chance level known" if numbers is None else f"{number(numbers[0])} where {number(numbers[1])} is chance"
     tones: dict[str, Tone] = {"above": "yes", "below": "no"}
-    part = f"{100 * outcomes.get(word, 0.0):.0f} % of layers and observations"
-    return Cell(word, f"{numbers}\n{part}", tone=tones.get(word, "open"))
+    part = ", ".join(f"{name} {100 * share:.0f} %" for name, share in shares.items())
+    return Cell(word, f"{said}\n{part}", tone=tones.get(word, "open"))

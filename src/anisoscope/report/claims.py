@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
+
 from anisoscope.report.claim_table import claim_table
 from anisoscope.report.expected import expectations
 from anisoscope.report.findings import JUDGED, Finding, findings
 from anisoscope.report.reading import Context
 from anisoscope.report.tree import Block, Control, LadderFigure, Node, Section, Text, Tone, Track
 from anisoscope.report.words import counted, listed, number, times
-from anisoscope.verdict import ALPHA, MIXED
-from anisoscope.vocabulary import EARLY, LATE, NULLS, VIEWS, ladder_of, window_bounds
+from anisoscope.verdict import ALPHA, MIXED, Verdict
+from anisoscope.vocabulary import EARLY, LATE, NULLS, OUTCOMES, VIEWS, ladder_of, window_bounds
 
 MEANING = {null.name: null.otherwise for null in NULLS.values() if null.ladder}
+PLAUSIBLE = 1e6
+"""Odds ratios beyond it are as good as infinite: an energy share of 0.999999."""
 CLAIM = (
     "The claim under test: low-rank directions fitted on activations (the tangent proxy) hold more of the true "
     "gradient's energy than they must."
@@ -31,7 +35,7 @@ def rule(context: Context) -> str:
         f"count of layers is not. Mixed: at least {100 * MIXED:.0f} % of the layers above and as many below. Windows: "
         f"before (step 0), early (up to {100 * EARLY:.0f} %), middle, late (from {100 * LATE:.0f} %); an observation "
         "weighs as many steps as it stands for, so the schedule does not matter, and counts are averages over the "
-        "window. Several seeds: the height that more than half of them reach; effects are the mean over seeds with "
+        "window. Several seeds: counts are averages over them too; effects are the mean over seeds with "
         "Student's interval from three seeds on, below that the single values. How often such verdicts are wrong: "
         "docs/calibration.md."
     )
@@ -68,34 +72,47 @@ def headline(found: list[Finding]) -> Text:
             "open",
         )
     best, worst = max(judged, key=lambda f: f.height), min(judged, key=lambda f: f.height)
-    where = f"{counted(len({f.subject.label for f in judged}), 'model')} and {counted(len(judged), 'window')}"
+    where = _where(judged)
+    far = " so far" if any(f.subject.source.status == "running" for f in judged) else ""
     if best.height == 0:
-        outcomes = {f.outcome("haar") for f in judged}
-        if outcomes <= {"equal", "below"}:
-            text = f"In {where}, most layers hold as much as random directions do, within the margin, or less."
-            small = [f for f in judged if (e := f.effects.get("haar")) is not None and e.low is not None and e.low > 1]
-            if small:
-                pooled = listed([f"{f.label} {f.effects['haar']}" for f in small])
-                text += f" Pooled over layers there is a small effect: odds ratio {pooled}."
-            return Text(text, "Within the margin." if small else "Not supported.", "no")
-        text = (
-            f"In {where}, no model passes even the first null: the commonest outcome over `haar` is "
-            f"{listed(sorted(outcomes))}. {_smallest(judged, 'haar')}"
-        )
+        if all(_none_above(f) for f in judged):
+            text = f"In {where}, most layers hold as much as random directions do, within the margin, or less{far}."
+            above = [f for f in judged if (e := f.effects.get("haar")) is not None and e.low is not None and e.low > 1]
+            if not above:
+                return Text(text, "Not supported.", "no")
+            pooled = listed([f"{f.label} {f.effects['haar']}" for f in above])
+            small = all(f.effects["haar"].within(f.subject.margin) for f in above)
+            text += f" Pooled over layers the odds ratio is above 1: {pooled}."
+            return Text(text, "Within the margin.", "no") if small else Text(text, "Undecided.", "open")
+        text = f"In {where}, the first null, `haar`, is not passed{far}. {_ends(judged)} {_smallest(judged, 'haar')}"
         return Text(text.strip(), "Undecided.", "open")
     if worst.height == len(ladder_of("representation")):
-        text = f"In {where}, more than half of the layers pass every null of the ladder."
+        text = f"In {where}, more than half of the layers pass every null of the ladder{far}."
         return Text(text, "Supported.", "yes")
     if worst.height == best.height:
-        text = f"In {where}, the claim passes the nulls up to {_last(best)}, and no further. {_ends(judged)}"
+        text = f"In {where}, the claim passes the nulls up to {_last(best)}, and no further{far}. {_ends(judged)}"
     else:
         low = f"passes up to {_last(worst)}" if worst.height else "passes no null"
         text = (
-            f"Most nulls are passed by {best.label}, up to {_last(best)}; fewest by {worst.label}, which {low}. "
+            f"Most nulls are passed by {best.label}, up to {_last(best)}; fewest by {worst.label}, which {low}{far}. "
             f"{missed(best)}"
         )
     # Signals of the data are the last two nulls: below them nothing says that the data's signal is what counts.
     return Text(text.strip(), "Supported in part.", "part")
+
+
+def _where(judged: list[Finding]) -> str:
+    models = {f.subject.label for f in judged}
+    if all(f.subject.source.is_profile for f in judged):
+        return counted(len(models), "model")
+    return f"{counted(len(judged), 'window')} of {counted(len(models), 'model')}"
+
+
+def _none_above(f: Finding) -> bool:
+    """Whether more than half of the layers are equal to random directions within the margin, or below."""
+    assert f.verdict is not None
+    counts = f.verdict.merged("haar")
+    return 2 * (counts.get("equal", 0.0) + counts.get("below", 0.0)) > f.verdict.total * (1 + 1e-9)
 
 
 def _ends(judged: list[Finding]) -> str:
@@ -103,13 +120,14 @@ def _ends(judged: list[Finding]) -> str:
     first = judged[0]
     assert first.verdict is not None
     null = first.verdict.first_not_passed
+    if len(judged) == 1 or null is None:
+        return missed(first)
     outcomes: dict[str, list[str]] = {}
     for f in judged:
-        outcomes.setdefault("" if null is None else f.outcome(null), []).append(f.label.replace(", ", " "))
-    if len(judged) == 1:
-        return missed(first)
+        assert f.verdict is not None
+        outcomes.setdefault(f.verdict.majority(null) or "no single one", []).append(f.label.replace(", ", " "))
     parts = [f"{outcome} in {listed(labels)}" for outcome, labels in outcomes.items()]
-    return f"Over `{null}` the commonest outcome of the layers is {'; '.join(parts)}."
+    return f"Over `{null}` the outcome of more than half of the layers is {'; '.join(parts)}."
 
 
 def sentence(f: Finding) -> str:
@@ -130,7 +148,7 @@ def tone(f: Finding) -> Tone:
     if f.verdict is None:
         return "open"
     if f.height == 0:
-        return "no" if f.outcome("haar") in ("equal", "below") else "open"
+        return "no" if _none_above(f) else "open"
     return "yes" if f.verdict.first_not_passed is None else "part"
 
 
@@ -139,7 +157,7 @@ def _size(f: Finding) -> str:
     pooled = f.effects.get("haar")
     odds = f"odds ratio {pooled}" if pooled is not None else ""
     if f.shares is None:
-        return f"Over `haar` the {odds}." if odds else ""
+        return f"Over `haar` the odds ratio is {pooled}." if pooled is not None else ""
     share, chance = number(f.shares.share), number(f.shares.chance)
     inside = f" ({odds})" if odds else ""
     return (
@@ -148,29 +166,27 @@ def _size(f: Finding) -> str:
 
 
 def heights(f: Finding) -> str:
-    """How many layers reach each null."""
+    """How many layers reach each null; of several seeds, how far each gets."""
     assert f.verdict is not None
-    v = f.verdict
-    total = _layers(v.total)
-    if len(f.seeds) > 1:
-        each = listed([f"`{s.last}`" if s.last else "none" for s in f.seeds])
-        counts = f"Nulls passed in a row, seed by seed: up to {each}."
-        return counts if len({s.last for s in f.seeds}) > 1 else f"{_counts(f, total)} All seeds alike."
-    return _counts(f, total)
+    if len({s.last for s in f.seeds}) < 2:
+        alike = " All seeds get as far." if len(f.seeds) > 1 else ""
+        return _counts(f) + alike
+    each = listed([f"up to `{s.last}`" if s.last else "none" for s in f.seeds])
+    return f"{_counts(f)} Nulls passed in a row, seed by seed: {each}."
 
 
-def _counts(f: Finding, total: str) -> str:
+def _counts(f: Finding) -> str:
     assert f.verdict is not None
     v = f.verdict
     if not any(v.reached.values()):
-        return "No layer passes a null."
+        return f"No {v.parts.removesuffix('s')} passes a null."
     parts = []
     for null in ladder_of(f.view):
         parts.append(f"`{null}` {_layers(v.reached[null])}")
         if v.reached[null] == 0:
             break  # those after it are not reached either
     head = f"It passes up to `{v.last}`" if v.last else "It passes no null"
-    return f"{head}; of {total} {'layer' if total == '1' else 'layers'} so many pass in a row: {', '.join(parts)}."
+    return f"{head}; of {_parts(v)} so many pass in a row: {', '.join(parts)}."
 
 
 def missed(f: Finding) -> str:
@@ -179,40 +195,44 @@ def missed(f: Finding) -> str:
     v, null = f.verdict, f.verdict.first_not_passed
     if null is None:
         return ""
-    counts, found = v.merged(null), f.outcome(null)
+    counts, found = v.merged(null), v.majority(null)
     pooled = f.effects.get(null)
     numbers = f"pooled odds ratio {pooled}" if pooled is not None else "no pooled effect"
-    how_many = f"{_layers(counts.get(found, 0.0))} of {_layers(v.total)} layers"
+    how_many = f"{_layers(counts.get(found or '', 0.0))} of {_parts(v)}"
+    every = ", ".join(f"{name} {_layers(counts[name])}" for name in OUTCOMES if name in counts)
+    reason = f" ({f.reasons[null]})" if null in f.reasons else ""
     if found == "above":
         text = (
             f"Over `{null}` {how_many} are above ({numbers}), but only {_layers(v.reached[null])} pass every null "
             "before it too."
         )
     elif found == "equal":
-        text = (
-            f"Over `{null}` it is equal within the margin {f.subject.margin:g} in {how_many} ({numbers}): "
-            f"{MEANING[null]}."
-        )
+        margin = f"the margin {f.subject.margin:g}"
+        text = f"Over `{null}` it is equal within {margin} in {how_many} ({numbers}): {MEANING[null]}."
     elif found == "below":
         text = f"Over `{null}` it is below the null in {how_many} ({numbers}): the null shows more."
     elif found == "not measured":
-        reason = f.reasons.get(null)
-        return f"`{null}` was not measured{f' ({reason})' if reason else ''}."
-    else:
+        rest = f"; the others: {every}" if len(counts) > 1 else ""
+        return f"`{null}` was not measured in {how_many}{reason}{rest}."
+    elif found == "cannot tell":
         text = f"Over `{null}` the rows cannot tell in {how_many} ({numbers}). {_smallest([f], null)}".strip()
+    else:
+        text = f"Over `{null}` {v.parts} differ: of {_parts(v)} {every} ({numbers}). {_smallest([f], null)}".strip()
     if v.is_mixed(null):
-        above, below = _layers(counts.get("above", 0.0)), _layers(counts.get("below", 0.0))
-        text += f" Mixed: {above} layers above, {below} below."
+        text += " Mixed: some are above the null and some below."
     elif found != "above" and pooled is not None and pooled.low is not None and pooled.low > 1:
-        text += " Pooled over layers the effect is above the null, which single layers do not show."
+        text += f" Pooled over {v.parts} the effect is above the null, which most of them do not show by themselves."
+    elif found != "below" and pooled is not None and pooled.high is not None and pooled.high < 1:
+        text += f" Pooled over {v.parts} the effect is below the null, which most of them do not show by themselves."
     return text
 
 
 def _smallest(found: list[Finding], null: str) -> str:
     """The smallest effect that would have been seen."""
-    seen = [f.detectable[null] for f in found if null in f.detectable]
+    known = [f.detectable[null] for f in found if null in f.detectable]
+    seen = [value for value in known if math.isfinite(value) and value < PLAUSIBLE]
     if not seen:
-        return ""
+        return "No effect of a plausible size would have been found in a single layer." if known else ""
     low, high = number(min(seen)), number(max(seen))
     span = low if low == high else f"{low} to {high}"
     return f"In a single layer an odds ratio of about {span} would have been found in 80 % of repetitions."
@@ -224,7 +244,8 @@ def other_view(found: list[Finding]) -> str:
     for f in found:
         if f.verdict is not None:
             null = f.verdict.first_not_passed
-            groups.setdefault((f.verdict.last, null, "" if null is None else f.outcome(null)), []).append(f)
+            found_there = "" if null is None else f.verdict.majority(null) or "differ"
+            groups.setdefault((f.verdict.last, null, found_there), []).append(f)
     parts = [_together(members, *key) for key, members in groups.items()]
     return " ".join(parts) or "There are no observations in the windows."
 
@@ -242,6 +263,7 @@ def _together(members: list[Finding], last: str | None, null: str | None, outcom
         "below": f"below `{null}`{over}",
         "above": f"above `{null}`{over} in most layers, but not in those that pass all before it",
         "not measured": f"`{null}` was not measured",
+        "differ": f"over `{null}` layers differ{over}",
     }
     return f"{text}; {ends.get(outcome, f'over `{null}` the rows cannot tell{over}')}."
 
@@ -264,7 +286,7 @@ def ladders(found: list[Finding]) -> LadderFigure:
             at = f.effects.get(null)
             value, low, high = (at.value, at.low, at.high) if at is not None else (None, None, None)
             counts = ", ".join(f"{name} {_layers(n)}" for name, n in f.verdict.merged(null).items())
-            why = f"of {_layers(f.verdict.total)} layers: {counts}" if counts else "no rows"
+            why = f"of {_parts(f.verdict)}: {counts}" if counts else "no rows"
             if f.outcome(null) == "not measured" and null in f.reasons:
                 why = f.reasons[null]
             nodes.append(Node(null, f.outcome(null), value, low, high, why))
@@ -292,6 +314,11 @@ def _told_before(f: Finding) -> bool:
 def _last(f: Finding) -> str:
     assert f.verdict is not None
     return f"`{f.verdict.last}`"
+
+
+def _parts(v: Verdict) -> str:
+    """How many layers, or modules, there are."""
+    return f"{_layers(v.total)} {v.parts.removesuffix('s') if v.total == 1 else v.parts}"
 
 
 def _layers(count: float) -> str:

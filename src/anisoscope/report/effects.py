@@ -65,22 +65,27 @@ def over_seeds(effects: Sequence[Effect]) -> Effect:
     if n < FEWEST_SEEDS:
         return Effect(math.exp(mean), points=points)
     error = math.sqrt(sum((x - mean) ** 2 for x in logs) / (n - 1) / n)
-    ends = [math.exp(mean + sign * quantile(level, n - 1) * error) for level in (0.975, 0.95) for sign in (-1, 1)]
+    ends = [_exp(mean + sign * quantile(level, n - 1) * error) for level in (0.975, 0.95) for sign in (-1, 1)]
     return Effect(math.exp(mean), *ends, over="seeds", points=points)
 
 
 def _over_observations(subject: Subject, rows: Sequence[Row], window: str) -> Effect:
-    """One seed: observations weigh by the steps they stand for; they see different text, so their errors add up."""
+    """One seed: observations weigh by the steps they stand for; they see different text, so their variances add up."""
     weights = weights_of([row["step"] for row in rows], *window_bounds(window, subject.source.steps))
     total = sum(weights)
     weights = [w / total for w in weights] if total > 0 else [1 / len(rows)] * len(rows)
     mean = sum(w * math.log(row["value"]) for row, w in zip(rows, weights, strict=True))
     parts = [(w * row["se"], row["df"]) for row, w in zip(rows, weights, strict=True) if row["se"] and row["df"]]
-    if len(parts) < len(rows):
-        return Effect(math.exp(mean))
-    variance = sum(error * error for error, _ in parts)
-    df = variance**2 / sum(error**4 / own for error, own in parts)  # Welch, Satterthwaite
-    ends = [
-        math.exp(mean + sign * quantile(level, df) * math.sqrt(variance)) for level in (0.975, 0.95) for sign in (-1, 1)
-    ]
-    return Effect(math.exp(mean), *ends, over="units")
+    if len(parts) < len(rows) or not all(math.isfinite(error) and own > 0 for error, own in parts):
+        return Effect(_exp(mean))
+    if rows[0]["null"] == "init":  # every observation is compared with the same step 0: errors may go all together
+        error, df = sum(error for error, _ in parts), min(own for _, own in parts)
+    else:
+        error = math.hypot(*(error for error, _ in parts))
+        df = 1 / sum((own_error / error) ** 4 / own for own_error, own in parts) if error > 0 else math.inf
+    ends = [_exp(mean + sign * quantile(level, df) * error) for level in (0.975, 0.95) for sign in (-1, 1)]
+    return Effect(_exp(mean), *ends, over="units")
+
+
+def _exp(x: float) -> float:
+    return math.exp(x) if x < 700 else math.inf

@@ -155,7 +155,7 @@ def _cell(found: Found, subject: Subject) -> Cell:
     if found is None:
         return Cell("not measured", tone="open")
     word, numbers = found
-    if word == FAILS and subject.source.status == "running":
-        return Cell("does not hold so far", numbers, tone="open")
+    if word != OPEN and subject.source.status == "running":
+        return Cell(f"{word} so far", numbers, tone="open")
     tones: dict[str, Tone] = {HOLDS: "yes", FAILS: "no"}
     return Cell(word, numbers, tone=tones.get(word, "open"))

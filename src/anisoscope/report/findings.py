@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -33,7 +32,7 @@ class Shares:
 class Finding:
     """The verdict of one window, seed by seed and together, with the pooled effect over each null.
 
-    ``verdict`` is ``None`` without rows. Of several seeds it is the greatest height that more than half of them reach.
+    ``verdict`` is ``None`` without rows. Of several seeds its counts are averages.
     """
 
     subject: Subject
@@ -61,10 +60,12 @@ class Finding:
         return -1 if self.verdict is None else self.verdict.height
 
     def outcome(self, null: str) -> str:
-        """What the model as a whole says to a null: *above* where it is passed, else the commonest of its layers."""
+        """What the model says to a null: *above* where it is passed, else what more than half of its layers say."""
         if self.verdict is None:
             return "not measured"
-        return "above" if ladder_of(self.view).index(null) < self.height else self.verdict.commonest(null)
+        if ladder_of(self.view).index(null) < self.height:
+            return "above"
+        return self.verdict.majority(null) or "cannot tell"
 
 
 def findings(context: Context, view: str) -> list[Finding]:
@@ -107,7 +108,7 @@ def finding(subject: Subject, view: str, name: str, *, proxy: str | None = None,
         {null: effect for null, effect in effects.items() if effect is not None},
         _detectable(rows),
         _shares(subject, name, **key),
-        _reasons(subject),
+        _reasons(subject, name),
     )
 
 
@@ -146,20 +147,42 @@ def _detectable(rows: Sequence[Row]) -> dict[str, float]:
 
 
 def _shares(subject: Subject, window: str, **key: str) -> Shares | None:
-    rows = [row for row in defined(subject.window(subject.main("energy", **key), window)) if row["rank"]]
-    if not rows:
+    rows = defined(subject.window(subject.main("energy", **key), window))
+    found = window_means(subject, window, [(row, row["value"], _chance(row)) for row in rows])
+    return None if found is None else Shares(*found)
+
+
+def _chance(row: Row) -> float | None:
+    """The share that random directions have; rows of older runs may not say it."""
+    if row["floor"]:
+        return row["floor"]
+    return row["rank"] / row["width"] if row["rank"] and row["width"] else None
+
+
+def window_means(
+    subject: Subject, window: str, given: Sequence[tuple[Row, float, float | None]]
+) -> tuple[float, float] | None:
+    """Means of two numbers a row over a window: over the layers of an observation, over observations, over seeds."""
+    known = [(row, value, chance) for row, value, chance in given if chance is not None]
+    if not known or len(known) < len(given):
         return None
-    steps = sorted({row["step"] for row in rows})
-    weight = dict(zip(steps, weights_of(steps, *window_bounds(window, subject.source.steps)), strict=True))
-    layers = Counter(row["step"] for row in rows)
-    total = sum(weight[row["step"]] / layers[row["step"]] for row in rows)
-    share = sum(weight[row["step"]] / layers[row["step"]] * row["value"] for row in rows) / total
-    chances = [row["floor"] or (row["rank"] / subject.width if subject.width else None) for row in rows]
-    known = [chance for chance in chances if chance]
-    return Shares(share, sum(known) / len(known)) if known else None
+    by_seed: dict[int | None, dict[int, list[tuple[float, float]]]] = {}
+    for row, value, chance in known:
+        by_seed.setdefault(row["seed"], {}).setdefault(row["step"], []).append((value, chance))
+    means = []
+    for observed in by_seed.values():
+        weights = weights_of(list(observed), *window_bounds(window, subject.source.steps))
+        total = sum(weights)
+        sums = [0.0, 0.0]
+        for numbers, weight in zip(observed.values(), weights, strict=True):
+            for place in (0, 1):
+                sums[place] += weight / total * sum(pair[place] for pair in numbers) / len(numbers)
+        means.append(sums)
+    return sum(m[0] for m in means) / len(means), sum(m[1] for m in means) / len(means)
 
 
-def _reasons(subject: Subject) -> dict[str, str]:
-    """Why a null could not be had, where the run says so."""
-    without_place = (row for row in subject.by_measure.get("enrichment", []) if row["layer"] is None)
+def _reasons(subject: Subject, window: str) -> dict[str, str]:
+    """Why a null could not be had in a window, where the run says so."""
+    rows = subject.window(subject.by_measure.get("enrichment", []), window)
+    without_place = (row for row in rows if row["layer"] is None)
     return {row["null"]: row["note"] for row in without_place if row["null"] and row["note"]}

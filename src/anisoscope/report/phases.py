@@ -29,8 +29,8 @@ WORDS = {
     "valley": "two phases: it first falls, then rises",
     "rising": "no two phases: it rises",
     "falling": "no two phases: it falls",
-    "flat": "no two phases told: no difference is larger than its error",
-    "cannot tell": "cannot tell: points without intervals",
+    "flat": "no two phases: it stays within 5 %",
+    "cannot tell": "cannot tell whether it has two phases",
 }
 
 

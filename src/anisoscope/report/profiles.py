@@ -221,10 +221,10 @@ def _bells(context: Context) -> Table | None:
     caption = (
         "A profile is a bell if its peak is at an inner layer and exceeds both ends by more than the error of the "
         "difference, adjusted for the number of layers, and by 5 % of the largest size; a valley is the same upside "
-        "down; else it is rising or falling if its ends differ so, else flat. Without intervals nothing is said. At "
-        "most 5 % of profiles that are noise are called a bell or a valley (docs/calibration.md). Prominence: peak "
-        "minus the higher end (valley: trough minus the lower end). Peak, ends and prominence are those of the last "
-        "observation. Activations, all tokens."
+        "down; else it is rising or falling if its ends differ so, flat if all lies within 5 %, and else cannot be "
+        "told. At most 5 % of profiles that are noise are called a bell or a valley (docs/calibration.md). Prominence: "
+        "peak minus the higher end (valley: trough minus the lower end). Peak, ends and prominence are those of the "
+        "last observation. Activations, all tokens."
     )
     columns = ["measure", "model", "before training", "last", "a bell in", "peak layer", "peak", "ends", "prominence"]
     return Table("bells", "The bell, measured", caption, columns, rows, heads=2) if rows else None

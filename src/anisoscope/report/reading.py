@@ -170,7 +170,8 @@ class Subject:
 
     def _usual(self, measure: str, where: dict[str, Any]) -> list[Row]:
         usual = {"proxy": self.proxy, "timing": MAIN_TIMING, "subset": MAIN_SUBSET, "tensor": MAIN_TENSOR}
-        usual |= {"rank": self.rank}
+        proxy = PROXIES.get(where.get("proxy", self.proxy))
+        usual |= {"rank": self.rank if proxy is None or proxy.rank is None else proxy.rank}
         return self.pick(measure, **(usual | where))
 
     def window(self, rows: Sequence[Row], name: str) -> list[Row]:

@@ -46,7 +46,8 @@ def fold_seed(batches: Sequence[dict[str, Tensor]], *, seed: int) -> int:
             tokens, mask, documents = batch["input_ids"], batch["attention_mask"].bool(), batch.get("documents")
             second = second_fold(tokens, mask, seed=candidate, documents_B=documents)
             units = unit_keys(tokens, mask, documents, seed=candidate)
-            found = min(found, *(len(torch.unique(units[side])) for side in (second, ~second)))
+            some = mask.any(1)  # a sequence that is all padding is no unit
+            found = min(found, *(len(torch.unique(units[side & some])) for side in (second, ~second)))
         return found
 
     best = seed, -1

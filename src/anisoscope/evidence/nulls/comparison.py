@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from anisoscope.evidence.fold import Fold
-from anisoscope.evidence.inference import Spread, log_odds, two_sided_p
+from anisoscope.evidence.inference import Spread, effective_units, log_odds, two_sided_p
 from anisoscope.evidence.result import Evidence
 from anisoscope.evidence.units import Units
 
@@ -44,6 +44,11 @@ class Judged:
     def lost(self) -> tuple[Tensor, ...]:
         """Leave-one-out log odds, as a null whose mean is fixed passes them on."""
         return () if self.lost_odds is None else (self.lost_odds,)
+
+    def fewest_effective(self, others: Sequence[Units]) -> float:
+        """Effective units of this side or of the one it is compared with, whichever has fewer."""
+        theirs = effective_units(torch.cat([units.sizes for units in others]))
+        return min(self.base.effective_units or 0.0, theirs)
 
     @property
     def chance(self) -> float:

@@ -31,4 +31,5 @@ def against_init(judged: Judged) -> Against:
     else:
         without, count = (lost_odds, initial_lost), min(judged.count, initial.units or 0)
     p = swap_p(units, initial.folds, judged.resamples, judged.seed)
-    return Against(initial.energy, odds, p, Spread.of_parts(without), count, lost=without)
+    effective = judged.fewest_effective(initial.folds)
+    return Against(initial.energy, odds, p, Spread.of_parts(without), count, lost=without, effective=effective)

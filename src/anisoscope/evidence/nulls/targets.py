@@ -23,7 +23,8 @@ def _against(null: str, judged: Judged) -> Against:
     lost = left_out(others)
     without = judged.lost_odds - log_odds(lost.inside, lost.outside)
     p = swap_p(judged.units, others, judged.resamples, judged.seed)
-    return Against(mean, odds, p, Spread.of(without), judged.count, lost=(without,))
+    about = {"lost": (without,), "effective": judged.fewest_effective(others)}
+    return Against(mean, odds, p, Spread.of(without), judged.count, **about)
 
 
 against_targets = partial(_against, "targets")
