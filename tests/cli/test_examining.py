@@ -84,6 +84,7 @@ def test_a_dry_run_does_nothing(said, text, tmp_path, monkeypatch, history):
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.slow
 def test_a_study_is_resumed_after_a_kill(text, history, tmp_path, said):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     common = ["checkpoints", str(history), "--text", text, *FAST, "--probe", "0"]
@@ -142,6 +143,7 @@ def test_a_truncated_file_and_another_architecture_are_left_out_by_name(said, te
     assert "Integrity of the checkpoints" in page
 
 
+@pytest.mark.slow
 def test_a_model_of_the_literature_by_its_short_name_from_the_cache(said, capsys, text, tmp_path, monkeypatch):
     cache = tmp_path / "hub"
     offline(monkeypatch, cache)

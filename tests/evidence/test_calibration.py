@@ -100,6 +100,7 @@ def weight_judge(x, delta, seed, nulls, strata=None, **options):
     )
 
 
+@pytest.mark.slow
 def test_pairing_by_sequence_is_calibrated_on_grouped_independent_clouds(dtype):
     ps = []
     for seed in range(SEEDS):
@@ -172,6 +173,7 @@ def test_cross_fit_is_calibrated(dtype):
     assert rejected(ps) <= 0.07
 
 
+@pytest.mark.slow
 def test_swaps_are_calibrated(dtype):
     """Targets: same tokens, labels that make no difference. Live init: other sequences, nothing learned."""
     paired, dealt = [], []

@@ -67,6 +67,7 @@ def test_rows_are_those_of_a_judge_in_the_same_process(elsewhere, monkeypatch):
     scope.close()
 
 
+@pytest.mark.slow
 def test_a_scope_goes_on_from_its_state_with_a_judge_elsewhere(elsewhere):
     _, whole = trained(resumable=True)
     state = whole.state()

@@ -136,6 +136,7 @@ def test_two_processes_give_the_rows_of_one(kind):
                 assert a == pytest.approx(b, rel=1e-6 if number == "value" else 1e-5, abs=1e-7), (key, number)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["never", "late"])
 def test_a_rank_that_skips_an_observation_is_an_error_on_all(kind):
     (said, seconds), (said_too, _) = two_processes(skipping, kind)

@@ -49,7 +49,13 @@ def small(model, **options):
     return Scope(model, **grouped(**({"steps": 30, "rank": 4, "resamples": 19, "strict": True} | options)))
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+USUAL = ("gpt2", "gpt_neox", "llama", "bert", "plain")
+"""Families of every kind; the others take as long again."""
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in USUAL else pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES]
+)
 def test_training_is_bit_identical_with_the_scope(name):
     if build(name) is None:
         pytest.skip(f"this transformers has no {name}")

@@ -173,6 +173,7 @@ def test_every_number_is_that_of_the_slow_reference(situation):
             assert (row["value"], row["low"], row["high"]) == pytest.approx((e.value, e.low, e.high), rel=1e-3)
 
 
+@pytest.mark.slow
 def test_a_model_compiled_as_a_whole_says_so_and_stays_close():
     """Observed steps run without the graph: right, and apart from the bare run by rounding alone."""
     configure = partial(torch.compile, backend="inductor")

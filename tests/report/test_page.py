@@ -86,6 +86,7 @@ def test_hostile_names_of_runs_and_models_are_text(tmp_path):
     assert "&lt;/title&gt;&lt;script&gt;" in made
 
 
+@pytest.mark.slow
 def test_long_runs_are_thinned_until_they_fit(planted):
     whole = make_report([str(planted / "good")])
     small = make_report([str(planted / "good")], largest=len(whole.encode()) - 20_000)

@@ -175,6 +175,7 @@ def test_a_study_goes_on_after_it_was_stopped(trained, tmp_path, monkeypatch):
     equal(rows_of(whole.path), rows_of(again.path))
 
 
+@pytest.mark.slow
 def test_jobs_on_ray_give_the_rows_of_the_serial_study_bit_for_bit(trained, tmp_path):
     pytest.importorskip("ray")
     few = [str(history(trained) / f"checkpoint-{step}") for step in (0, 5, *trained[0].observed[-2:])]

@@ -89,6 +89,7 @@ def test_the_last_proxies_are_kept_as_orthonormal_bases(whole):
     assert counts.sum() == sum(tokens for _, _, tokens in whole[2].steps[:12])
 
 
+@pytest.mark.slow
 def test_a_full_disk_ends_the_job_and_it_goes_on_when_there_is_room(whole, tmp_path, monkeypatch):
     where, *_ = whole
     out, write = tmp_path / "run", Folder.write
@@ -171,6 +172,7 @@ def test_ctrl_c_saves_and_resume_gives_what_would_have_been(whole, tmp_path):
     assert_same(where / "run", out)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "at",
     [

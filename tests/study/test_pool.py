@@ -123,6 +123,7 @@ def test_wrong_input_is_not_tried_again(where, tmp_path):
     assert not notes.failures
 
 
+@pytest.mark.slow
 def test_a_killed_worker_loses_its_own_job_only(local_ray, tmp_path):
     notes = Notes()
     tasks = [
@@ -270,6 +271,7 @@ print("fine")
 """
 
 
+@pytest.mark.slow
 def test_a_local_ray_is_started_quietly_survives_ctrl_c_and_is_gone_afterwards():
     pytest.importorskip("ray")
     done = subprocess.run(

@@ -219,6 +219,7 @@ def test_the_estimate_bounds_what_is_kept(text, tmp_path):
     assert size.total > kept
 
 
+@pytest.mark.slow
 def test_half_precision_is_measured_too(text, tmp_path):
     path = str(save(tiny("llama"), tmp_path / "model"))
     run = profile(path, settings(text, precision="bf16", batches=1), quiet(), out=tmp_path / "run")

@@ -37,7 +37,8 @@ def test_the_range_of_the_peak_is_over_batches():
 def test_noise_is_rarely_a_bell():
     # A peak over nine layers is the largest of nine, so the mean prominence of noise is above 0: size decides as well.
     words = [shape_of(batches(np.full(LAYERS, 10.0), 0.1, seed=seed)).word for seed in range(300)]
-    assert words.count("flat") == 300
+    assert not {"bell", "valley"} & set(words)
+    assert words.count("flat") > 290
 
 
 def test_a_single_batch_decides_nothing():
