@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from anisoscope.evidence.inference import FEWEST_EFFECTIVE, FEWEST_UNITS
+from anisoscope.evidence.inference import FEWEST_SWAPPED, FEWEST_UNITS
 from anisoscope.stats.hashing import second_fold, unit_keys
 
 _TRIES = 200
@@ -22,15 +22,15 @@ _APART = 1 << 20  # seeds of other trainings lie between
 
 
 def use_documents(documents: Sequence[Tensor | None], units: Literal["auto", "document", "sequence"]) -> bool:
-    """Whether documents are the units of a study: if asked for, else where every batch has enough of them to judge.
+    """Whether documents are the units of a study: if asked for, else where every batch has enough for every test.
 
-    >>> use_documents([torch.arange(16) // 2], "auto"), use_documents([torch.zeros(16)], "auto")
+    >>> use_documents([torch.arange(32) // 2], "auto"), use_documents([torch.zeros(32)], "auto")
     (True, False)
     """
     known = [ids for ids in documents if ids is not None]
     if units == "sequence" or len(known) < len(documents):
         return False
-    return units == "document" or all(len(torch.unique(ids)) >= FEWEST_EFFECTIVE for ids in known)
+    return units == "document" or all(len(torch.unique(ids)) >= FEWEST_SWAPPED for ids in known)
 
 
 def fold_seed(batches: Sequence[dict[str, Tensor]], *, seed: int) -> int:

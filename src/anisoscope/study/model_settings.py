@@ -51,7 +51,7 @@ class Examination(WithPlugins):
     )
     units: Literal["auto", "document", "sequence"] = Field(
         default="auto",
-        description="What is independent: documents, sequences, or (auto) documents where every observed batch has 8.",
+        description="What is independent: documents, sequences, or (auto) documents where every observed batch has 16.",
     )
     keep_bases: bool = Field(default=False, description="Keep the proxies of every model, as safetensors.")
     precision: Literal["float32", "bf16"] = Field(

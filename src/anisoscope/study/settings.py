@@ -98,7 +98,7 @@ class PairOptions(WithPlugins):
     )
     units: Literal["auto", "document", "sequence"] = Field(
         default="auto",
-        description="What is independent: documents, sequences, or (auto) documents where every observed batch has 8.",
+        description="What is independent: documents, sequences, or (auto) documents where every observed batch has 16.",
     )
     probe: int = Field(default=5120, ge=0, description="Held-out tokens for the intrinsic dimension; 0 for none.")
     evaluations: int = Field(default=8, ge=1, description="How often the held-out loss is measured.")
