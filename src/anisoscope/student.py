@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache
 from statistics import NormalDist
 
@@ -61,3 +62,15 @@ def _beta(x: float, a: float, b: float) -> float:
         if k and abs(c * d - 1) < 1e-15:
             break
     return front * (fraction - 1)
+
+
+def mean_and_half(values: Sequence[float], level: float = 0.975) -> tuple[float, float]:
+    """The mean of independent values, and half of its interval.
+
+    >>> mean, half = mean_and_half([1.0, 2.0, 3.0])
+    >>> mean, round(half, 3)
+    (2.0, 2.484)
+    """
+    n, mean = len(values), sum(values) / len(values)
+    error = math.sqrt(sum((value - mean) ** 2 for value in values) / (n - 1) / n)
+    return mean, quantile(level, n - 1) * error

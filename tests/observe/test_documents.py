@@ -9,7 +9,7 @@ from anisoscope.geometry.subspace import Subspace
 from anisoscope.observe.choosing import choose
 from anisoscope.observe.embedding import type_folds
 from anisoscope.observe.finalize import finalize
-from anisoscope.observe.judging import held_units, typed_units
+from anisoscope.observe.kept_units import held_units, typed_units
 from anisoscope.observe.offline import observe_model
 from anisoscope.scope import Scope
 from anisoscope.stats.hashing import second_fold

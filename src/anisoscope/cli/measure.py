@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
+from pydantic import Field
 
 from anisoscope.errors import broken
 from anisoscope.study.measure_settings import MeasureSettings
+from anisoscope.study.options import CommandOptions
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,9 +26,23 @@ if TYPE_CHECKING:
 DEMO = "demo"
 
 
+class MeasureRun(CommandOptions):
+    """What `measure` takes beside what decides its numbers."""
+
+    json_: Annotated[bool, Parameter(name="--json", negative=())] = Field(
+        default=False,
+        alias="json",
+        description='Print JSON instead of a table: a missing field is null, an undefined number the string "NaN".',
+    )
+
+
+class MeasureCommand(MeasureSettings, MeasureRun):
+    """Every option of `measure`."""
+
+
 def measure(
     *files: Annotated[str, Parameter(negative=())],
-    options: Annotated[MeasureSettings, Parameter(name="*")] = MeasureSettings(),  # noqa: B008
+    options: Annotated[MeasureCommand, Parameter(name="*")] = MeasureCommand(),  # noqa: B008
 ) -> None:
     """Measure isotropy and dimension of the points in FILES.
 

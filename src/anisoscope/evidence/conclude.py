@@ -11,7 +11,14 @@ from torch import Tensor
 
 from anisoscope.evidence.fold import Fold
 from anisoscope.evidence.gain_units import Gains, gains_of_fold
-from anisoscope.evidence.inference import FEWEST_EFFECTIVE, Spread, effective_units, log_odds, two_sided_p
+from anisoscope.evidence.inference import (
+    FEWEST_EFFECTIVE,
+    Spread,
+    bounded_exp,
+    effective_units,
+    log_odds,
+    two_sided_p,
+)
 from anisoscope.evidence.nulls.comparison import Against, Judged
 from anisoscope.evidence.nulls.registry import METHODS
 from anisoscope.evidence.result import Evidence
@@ -72,7 +79,7 @@ def conclude(
         enrichment[null] = _odds_ratio(observed, found, base)
         if enrichment[null].se is not None and found.spread is not None:
             lost_ratios[null] = found.lost
-            detectable[null] = _exp(found.spread.detectable(found.edge, family))
+            detectable[null] = bounded_exp(found.spread.detectable(found.edge, family))
         made = resamples if found.draws is None else found.draws
         p_floor[null] = min(1.0, 2 / (1 + made))
         if null == "normal":
@@ -89,7 +96,7 @@ def _odds_ratio(observed: float, found: Against, base: Evidence) -> Estimate:
     if math.isnan(log_ratio):
         why = "the proxy is the whole space" if base.rank == base.width else "the null itself is undetermined"
         return Estimate(value=math.nan, n=found.units or base.n, note=found.note or why)
-    value, spread = _exp(log_ratio), found.spread
+    value, spread = bounded_exp(log_ratio), found.spread
     effective = base.effective_units if found.effective is None else found.effective
     plain = Estimate(value=value, n=found.units or base.n, floor=1.0, units=effective, note=found.note)
     if spread is None or effective is None:
@@ -99,11 +106,7 @@ def _odds_ratio(observed: float, found: Against, base: Evidence) -> Estimate:
         own = base.effective_units is not None and effective >= base.effective_units
         beside = f"gradient energy by unit: {largest_units(base)}" if own and found.note is None else found.note
         return replace(plain, note=f"{few}; {beside}" if beside else few)
-    bounds, inner = spread.interval(log_ratio), spread.interval(log_ratio, level=0.9)
-    if bounds is None or inner is None:
-        return plain
-    ends = {"low": _exp(bounds[0]), "high": _exp(bounds[1]), "low90": _exp(inner[0]), "high90": _exp(inner[1])}
-    return replace(plain, se=spread.error, df=spread.df, **ends)
+    return spread.estimate(plain, log_ratio, ratio=True)
 
 
 def largest_units(base: Evidence) -> str:
@@ -114,10 +117,6 @@ def largest_units(base: Evidence) -> str:
     largest = sizes.argsort(descending=True)[:3]
     total = float(sizes.sum())
     return ", ".join(f"{float(sizes[k]) / total:.0%} in {int(ids[k])}" for k in largest) if total > 0 else "none"
-
-
-def _exp(x: float) -> float:
-    return math.exp(x) if x < 700 else math.inf
 
 
 def _with_isotropy(base: Evidence, folds: Sequence[Fold], resamples: int, seed: int) -> Evidence:
@@ -170,11 +169,7 @@ def _estimated(base: Evidence, value: float, chance: float, spread: Spread | Non
     plain = Estimate(value=value, n=base.units or base.n, floor=chance, units=effective)
     if spread is None or effective is None or effective < FEWEST_EFFECTIVE:
         return plain
-    bounds, inner = spread.interval(value), spread.interval(value, level=0.9)
-    if bounds is None or inner is None:
-        return plain
-    ends = {"low": bounds[0], "high": bounds[1], "low90": inner[0], "high90": inner[1]}
-    return replace(plain, se=spread.error, df=spread.df, **ends)
+    return spread.estimate(plain, value)
 
 
 def _pooled_radial(folds: Sequence[Fold]) -> float | None:

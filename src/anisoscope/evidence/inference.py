@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from torch import Tensor
 from anisoscope.errors import broken
 from anisoscope.evidence.tables import stream
 from anisoscope.evidence.units import Mixed, Mixture, Units, totals
+from anisoscope.geometry.results import Estimate
 
 FEWEST_UNITS = 4  # sequences in a fold: below it there is no p and no interval
 FEWEST_EFFECTIVE = 8.0  # effective units of both folds: below it an interval would rest on a few dominating ones
@@ -91,6 +92,22 @@ class Spread:
             return None
         half = float(stats.t.ppf(0.5 + level / 2, self.df)) * self.error
         return value - half, value + half
+
+    def estimate(self, plain: Estimate, centre: float, *, ratio: bool = False) -> Estimate:
+        """``plain`` with this error and its 95 % and 90 % intervals about ``centre``.
+
+        With ``ratio`` centre and error are of the logarithm, and the ends are ratios again.
+        """
+        outer, inner = self.interval(centre), self.interval(centre, level=0.9)
+        if outer is None or inner is None:
+            return plain
+        low, high, low90, high90 = (bounded_exp(end) if ratio else end for end in (*outer, *inner))
+        return replace(plain, se=self.error, df=self.df, low=low, high=high, low90=low90, high90=high90)
+
+
+def bounded_exp(x: float) -> float:
+    """``exp(x)``, infinite where it is too large for a float."""
+    return math.exp(x) if x < 700 else math.inf
 
 
 def effective_units(energies_n: Tensor) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 import torch
 
@@ -32,12 +31,7 @@ def pool(layers: Sequence[Evidence], null: str) -> Estimate | None:
     if len({tuple(part.shape for part in one) for one in lost}) > 1 or not _same_units([e for e, _ in found]):
         return plain
     spread = Spread.of_parts([torch.stack(parts).mean(0) for parts in zip(*lost, strict=True)])
-    bounds, inner = spread.interval(mean), spread.interval(mean, level=0.9)
-    if bounds is None or inner is None:
-        return plain
-    low, high, low90, high90 = (math.exp(min(end, 700.0)) for end in (*bounds, *inner))
-    ends = {"low": low, "high": high, "low90": low90, "high90": high90}
-    return replace(plain, se=spread.error, df=spread.df, **ends)
+    return spread.estimate(plain, mean, ratio=True)
 
 
 def _same_units(layers: Sequence[Evidence]) -> bool:

@@ -26,12 +26,15 @@ class Spectrum:
     square roots of rounding would otherwise fill the empty directions of a low-rank cloud.
     """
 
-    def __init__(self, moments: Moments) -> None:
+    def __init__(self, moments: Moments, *, centred: Tensor | None = None) -> None:
         self.moments = moments
+        self._centred = centred
 
     @cached_property
     def centred(self) -> Tensor:
-        """Squared singular values about the mean, ascending."""
+        """Squared singular values about the mean, ascending; those that were given, where they are known already."""
+        if self._centred is not None:
+            return self._centred
         return _without_rounding(torch.linalg.eigvalsh(self.moments.scatter))
 
     @cached_property

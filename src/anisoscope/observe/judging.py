@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from anisoscope.capture.sites import SiteKey
 from anisoscope.evidence.conclude import conclude
@@ -18,13 +17,12 @@ from anisoscope.evidence.energy import EnergyShare, energy_share
 from anisoscope.evidence.fold import Fold, additive_units, radial_energy
 from anisoscope.evidence.pairing import sequence_null
 from anisoscope.evidence.result import Evidence
-from anisoscope.evidence.typed_units import TypedUnits
-from anisoscope.evidence.units import BilinearUnits, Units
+from anisoscope.evidence.units import Units
 from anisoscope.geometry.subspace import Method, Subspace, fit_subspace
-from anisoscope.observe.embedding import type_folds
-from anisoscope.observe.statistics import Cloud, Name, Observation
+from anisoscope.observe.kept_units import bilinear_units, stacked_sequences, typed_units
+from anisoscope.observe.statistics import Cloud, Observation
 from anisoscope.stats.moments import Moments
-from anisoscope.stats.reservoir import Reservoir, Sample
+from anisoscope.stats.reservoir import Sample
 from anisoscope.verdict import MARGIN
 from anisoscope.vocabulary import LABEL_NULLS, MAIN_SUBSET, NULLS, PROXIES, VIEWS
 
@@ -129,17 +127,14 @@ def judge_observation(
         if place.at in observed.sites(place.view, tensor)
     ]
 
-    families = {view: {place.at for place in proxies if place.view == view} for view in VIEWS}
-    draws = {view: (draws_for(len(sites), request.resamples), len(sites)) for view, sites in families.items()}
+    families = {view: len({place.at for place in proxies if place.view == view}) for view in VIEWS}
 
     def judge(case: Case) -> Evidence:
-        pair, start = proxies[case.place], initial.get(case)
-        asked = _asked(request, observed, start, case)
+        start, family = initial.get(case), families[case.place.view]
+        trial = _Trial(case, proxies[case.place], _asked(request, observed, start, case), start, request, family)
         if case.place.view == "weight":
-            return _judge_weight(observed, case.place, pair, asked, start, request, draws[case.place.view])
-        if case.place.view == "embedding":
-            return _judge_embedding(observed, case, pair, asked, start, request, draws[case.place.view])
-        return _judge_additive(observed, case, pair, asked, start, request, draws[case.place.view])
+            return _judge_weight(observed, trial)
+        return _judge_embedding(observed, trial) if case.place.view == "embedding" else _judge_additive(observed, trial)
 
     longest_first = sorted(cases, key=lambda case: case.place.view != "weight")
     found = dict(zip(longest_first, each(judge, longest_first), strict=True))
@@ -166,26 +161,42 @@ def _fitted(cloud: Cloud, selection: str, method: Method, rank: int, generator: 
     return fit_subspace(source, method=method, rank=rank, generator=generator, iterations=SEMI_NMF_ITERATIONS)
 
 
-def _judge_additive(
-    observed: Observation,
-    case: Case,
-    pair: tuple[Subspace, Subspace],
-    nulls: Sequence[str],
-    initial: Evidence | None,
-    request: Request,
-    draws: tuple[int, int],
-) -> Evidence:
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    """A proxy with the nulls that it is set against, and how many layers it is judged among."""
+
+    case: Case
+    pair: tuple[Subspace, Subspace]
+    nulls: list[str]
+    initial: Evidence | None
+    request: Request
+    family: int
+
+    @property
+    def draws(self) -> int:
+        """Draws of each null."""
+        return draws_for(self.family, self.request.resamples)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """How folds are concluded upon."""
+        asked = {"nulls": self.nulls, "initial": self.initial, "resamples": self.draws, "family": max(self.family, 1)}
+        return asked | {"seed": self.request.seed, "isotropy": self.request.isotropy}
+
+
+def _judge_additive(observed: Observation, trial: _Trial) -> Evidence:
     """A view in which energies add up over sequences."""
-    view, at, subset, tensor = case.place.view, case.place.at, case.place.subset, case.tensor
+    place, tensor = trial.case.place, trial.case.tensor
+    view, at, subset = place.view, place.at, place.subset
     folds = []
     for fitted_on in (0, 1):
-        held, subspace = 1 - fitted_on, pair[fitted_on]
+        held, subspace = 1 - fitted_on, trial.pair[fitted_on]
         found = observed.cloud(view, at, tensor, held)
         sample = found.sample(subset)
         units = additive_units(sample.values, subspace, sample.sequences)
         fold = replace(_fold(found.of(subset), subspace, units), sample=(sample.values, sample.sequences))
         targets: dict[str, tuple[EnergyShare, Units | None]] = {}
-        for null in nulls:
+        for null in trial.nulls:
             if null in LABEL_NULLS:
                 other = observed.cloud(view, at, tensor, held, under=null)
                 rows = other.sample(subset)
@@ -193,86 +204,52 @@ def _judge_additive(
                 targets[null] = energy_share(other.of(subset), subspace), their_units
         radial = _radial(sample, observed.cloud(view, at, "activations", held).sample(subset))
         folds.append(replace(fold, radial=radial, targets=targets))
-    return conclude(folds, nulls=nulls, initial=initial, **_how(request, draws))
+    return conclude(folds, **trial.options)
 
 
-def _judge_embedding(
-    observed: Observation,
-    case: Case,
-    pair: tuple[Subspace, Subspace],
-    nulls: Sequence[str],
-    initial: Evidence | None,
-    request: Request,
-    draws: tuple[int, int],
-) -> Evidence:
+def _judge_embedding(observed: Observation, trial: _Trial) -> Evidence:
     """Folds of types; sequences, which hold types of both, are the units of the input side's gradient.
 
     The output side is not kept by sequence, and an update is no function of the observed sequences alone: no interval.
     """
-    place, tensor = case.place, case.tensor
+    place, tensor, pair = trial.case.place, trial.case.tensor, trial.pair
     by_sequence = tensor == "gradients"
     units = typed_units(observed, pair) if by_sequence else None
-    theirs = {null: typed_units(observed, pair, null) for null in nulls if null in LABEL_NULLS}
+    theirs = {null: typed_units(observed, pair, null) for null in trial.nulls if null in LABEL_NULLS}
     folds = []
     for fitted_on in (0, 1):
-        held, subspace = 1 - fitted_on, pair[fitted_on]
+        held, subspace = 1 - fitted_on, trial.pair[fitted_on]
         fold = _fold(observed.cloud("embedding", place.at, tensor, held).of(place.subset), subspace, units)
         targets: dict[str, tuple[EnergyShare, Units | None]] = {}
         for null, other in theirs.items():
             cloud = observed.cloud("embedding", place.at, tensor, held, under=null)
             targets[null] = energy_share(cloud.of(place.subset), subspace), other
         folds.append(replace(fold, targets=targets))
-    return conclude(folds, nulls=nulls, initial=initial, **_how(request, draws))
+    return conclude(folds, **trial.options)
 
 
-def typed_units(observed: Observation, pair: tuple[Subspace, Subspace], under: str | None = None) -> TypedUnits | None:
-    """The gradient of the embedding by sequence, of those kept, for proxies that were fitted on two folds of types."""
-    source = observed.statistics if under is None else observed.others[under]
-    found = [source.get(Name("embedding", 0, "looked-up", fold, "kept")) for fold in (0, 1)]
-    kept = [one for one in found if isinstance(one, Reservoir)]
-    if len(kept) < len(found):
-        return None
-    samples = [one.sample() for one in kept]
-    rows, types, units = (
-        torch.cat([getattr(sample, name) for sample in samples]) for name in ("values", "tokens", "sequences")
-    )
-    side = type_folds(types, seed=kept[0].seed)
-    return TypedUnits.of(rows, types, units, side, (pair[1].basis.to(rows.device), pair[0].basis.to(rows.device)))
-
-
-def _judge_weight(
-    observed: Observation,
-    place: Place,
-    pair: tuple[Subspace, Subspace],
-    nulls: Sequence[str],
-    initial: Evidence | None,
-    request: Request,
-    draws: tuple[int, int],
-) -> Evidence:
+def _judge_weight(observed: Observation, trial: _Trial) -> Evidence:
     """Energies come from the full gradient; pairing, its observed share included, from the sequences kept."""
-    folds = []
+    place, folds = trial.case.place, []
     for fitted_on in (0, 1):
-        held, subspace = 1 - fitted_on, pair[fitted_on]
-        stacked = _stacked(observed, place.at, held, None)
-        fold = _fold(_gradient(observed, place.at, held), subspace, _units(stacked, subspace))
+        held, subspace = 1 - fitted_on, trial.pair[fitted_on]
+        stacked = stacked_sequences(observed, place.at, held, None)
+        fold = _fold(_gradient(observed, place.at, held), subspace, bilinear_units(stacked, subspace))
         targets: dict[str, tuple[EnergyShare, Units | None]] = {}
-        for null in nulls:
+        for null in trial.nulls:
             if null in LABEL_NULLS:
                 share = energy_share(_gradient(observed, place.at, held, null), subspace)
-                targets[null] = share, _units(_stacked(observed, place.at, held, null), subspace)
+                targets[null] = share, bilinear_units(stacked_sequences(observed, place.at, held, null), subspace)
         pairing = {}
-        if "pairing" in nulls and len(stacked.inputs) > 1:
+        if "pairing" in trial.nulls and len(stacked.inputs) > 1:
             x, d = stacked.inputs, stacked.deltas
-            options = {"strata": stacked.strata, "units": stacked.unit, "draws": draws[0], "seed": request.seed}
+            options = {"strata": stacked.strata, "units": stacked.unit}
+            options |= {"draws": trial.draws, "seed": trial.request.seed}
             pairing["pairing"] = sequence_null(x, d, subspace.basis, **options)
         folds.append(replace(fold, targets=targets, pairing=pairing))
     if not all(fold.pairing for fold in folds):
-        nulls = [null for null in nulls if null != "pairing"]
-    return conclude(folds, nulls=nulls, initial=initial, **_how(request, draws))
-
-
-def _how(request: Request, draws: tuple[int, int]) -> dict[str, Any]:
-    return {"resamples": draws[0], "family": max(draws[1], 1), "seed": request.seed, "isotropy": request.isotropy}
+        trial = replace(trial, nulls=[null for null in trial.nulls if null != "pairing"])
+    return conclude(folds, **trial.options)
 
 
 def draws_for(family: int, asked: int | None) -> int:
@@ -302,56 +279,3 @@ def _radial(gradients: Sample, activations: Sample) -> tuple[float, float] | Non
     if not torch.equal(gradients.sequences, activations.sequences):
         return None
     return radial_energy(gradients.values, activations.values)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Stacked:
-    """Whole sequences as ``(n, T, ·)``; those of one document, or of equal contents, are apart, and of one unit."""
-
-    inputs: Tensor
-    deltas: Tensor
-    strata: Tensor | None
-    ids: Tensor
-    unit: Tensor
-
-
-def held_units(observed: Observation, at: SiteKey, held: int, subspace: Subspace) -> BilinearUnits:
-    """The gradient of a linear map by sequence, of those kept of a fold, for a proxy of the other fold."""
-    return _units(_stacked(observed, at, held, None), subspace)
-
-
-def _units(stacked: _Stacked, subspace: Subspace) -> BilinearUnits:
-    return BilinearUnits(stacked.ids, stacked.inputs, stacked.deltas, subspace.basis, stacked.unit)
-
-
-def _stacked(observed: Observation, at: SiteKey, fold: int, under: str | None) -> _Stacked:
-    """Rows of whole sequences put side by side.
-
-    Where all sequences are of one length and labelled alike, aligned positions are of one kind and need no strata; else
-    they are: first position, labelled, unlabelled, and −1 for padding.
-    """
-    rows = observed.kept("weight", at, "inputs", fold, under=under)
-    d_rows = observed.kept("weight", at, "deltas", fold, under=under)
-    sketch, flags = d_rows.values[:, :-1].float(), d_rows.values[:, -1]
-    ids, unit_of_row = torch.unique(rows.sequences, return_inverse=True)
-    length = int(rows.positions.max()) + 1
-    contents, content_of_row = torch.unique(rows.keys, return_inverse=True)
-    copy = _occurrence(content_of_row * length + rows.positions)
-    slots, slot_of_row = torch.unique(copy * len(contents) + content_of_row, return_inverse=True)
-    unit = torch.empty_like(slots).scatter_(0, slot_of_row, unit_of_row)
-    x = torch.zeros(len(slots), length, rows.values.shape[1], device=rows.values.device)
-    d = x.new_zeros(len(slots), length, sketch.shape[1])
-    strata = torch.full((len(slots), length), -1, dtype=torch.int64, device=x.device)
-    x[slot_of_row, rows.positions], d[slot_of_row, rows.positions] = rows.values.float(), sketch
-    strata[slot_of_row, rows.positions] = torch.where(rows.positions == 0, 0, 1 + flags.long())
-    alike = bool((strata == strata[:1]).all()) and bool((strata[:1] >= 0).all())
-    return _Stacked(x, d, None if alike else strata, ids, unit)
-
-
-def _occurrence(keys_N: Tensor) -> Tensor:
-    """For each row how many rows before it have the same key."""
-    order = torch.argsort(keys_N, stable=True)
-    ordered = keys_N[order]
-    index = torch.arange(len(keys_N), device=keys_N.device)
-    start = torch.where(torch.cat([ordered.new_ones(1), ordered.diff()]) != 0, index, 0).cummax(0).values
-    return torch.empty_like(index).scatter_(0, order, index - start)

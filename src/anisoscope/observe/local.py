@@ -23,7 +23,8 @@ from anisoscope.geometry.subspace import Subspace
 from anisoscope.geometry.tangency import tangency
 from anisoscope.geometry.tangents import neighbours_for
 from anisoscope.geometry.visible import visible_curvature
-from anisoscope.observe.judging import Each, Place, Proxies, Request, each_in_turn, held_units
+from anisoscope.observe.judging import Each, Place, Proxies, Request, each_in_turn
+from anisoscope.observe.kept_units import held_units
 from anisoscope.observe.rows import Row, adjusted, at_columns, estimate_row, row, stamp
 from anisoscope.observe.statistics import Observation
 from anisoscope.stats.reservoir import Sample

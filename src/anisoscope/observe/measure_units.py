@@ -56,12 +56,7 @@ class MeasureUnits:
         values = self._without_groups(method)
         if values is None or not bool(torch.isfinite(values).all()):
             return found
-        spread = Spread.of(values)
-        bounds, inner = spread.interval(found.value), spread.interval(found.value, level=0.9)
-        if bounds is None or inner is None:
-            return found
-        ends = {"low": bounds[0], "high": bounds[1], "low90": inner[0], "high90": inner[1]}
-        return replace(found, se=spread.error, df=spread.df, units=self.effective, **ends)
+        return Spread.of(values).estimate(replace(found, units=self.effective), found.value)
 
     def _without_groups(self, method: MeasureMethod) -> Tensor | None:
         compute = next(iter(method.variants.values()))
@@ -99,9 +94,8 @@ def _spectra(moments: Moments, centred_ND: Tensor, group_N: Tensor) -> list[Spec
     found = []
     for variance_D in variance_GD.clamp_min(0):
         scatter_D = variance_D * moments.count
-        spectrum = Spectrum(replace(moments, scatter=torch.diag(scatter_D), third=None, fourth=None))
-        spectrum.__dict__["centred"] = scatter_D.sort().values  # no second decomposition
-        found.append(spectrum)
+        diagonal = replace(moments, scatter=torch.diag(scatter_D), third=None, fourth=None)
+        found.append(Spectrum(diagonal, centred=scatter_D.sort().values))
     return found
 
 

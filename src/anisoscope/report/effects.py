@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from anisoscope.report.reading import Row, Subject
 from anisoscope.report.words import interval, listed, number
-from anisoscope.student import quantile
+from anisoscope.student import mean_and_half, quantile
 from anisoscope.verdict import weights_of
 from anisoscope.vocabulary import window_bounds
 
@@ -64,8 +64,7 @@ def over_seeds(effects: Sequence[Effect]) -> Effect:
     points = tuple(effect.value for effect in effects)
     if n < FEWEST_SEEDS:
         return Effect(math.exp(mean), points=points)
-    error = math.sqrt(sum((x - mean) ** 2 for x in logs) / (n - 1) / n)
-    ends = [_exp(mean + sign * quantile(level, n - 1) * error) for level in (0.975, 0.95) for sign in (-1, 1)]
+    ends = [_exp(mean + sign * mean_and_half(logs, level)[1]) for level in (0.975, 0.95) for sign in (-1, 1)]
     return Effect(math.exp(mean), *ends, over="seeds", points=points)
 
 

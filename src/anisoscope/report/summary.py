@@ -10,7 +10,7 @@ from anisoscope.report.effects import FEWEST_SEEDS
 from anisoscope.report.reading import Context, Row, Subject
 from anisoscope.report.tree import Point, Series
 from anisoscope.shape import independent, name_shape
-from anisoscope.student import quantile
+from anisoscope.student import mean_and_half, quantile
 
 WIDE = 8
 
@@ -44,23 +44,16 @@ def summarise(rows: Iterable[Row], x: float = 0.0, *, ratio: bool = False) -> Po
     values = [row["value"] for row in found]
     logarithmic = ratio and min(values) > 0
     scaled = [math.log(value) for value in values] if logarithmic else values
-    mean, half = mean_and_half(scaled)
-    low, high = (None, None) if half is None else (mean - half, mean + half)
+    mean, low, high = sum(scaled) / len(scaled), None, None
+    if len(scaled) >= FEWEST_SEEDS:
+        mean, half = mean_and_half(scaled)
+        low, high = mean - half, mean + half
     if logarithmic:
         mean, low, high = math.exp(mean), *(None if end is None else math.exp(end) for end in (low, high))
     units = [row["n"] for row in found if row["n"] is not None]
     adjusted = [row["q"] for row in found if row["q"] is not None]
     worst = max(adjusted) if len(adjusted) == len(found) else None
     return Point(x, mean, low, high, min(units, default=None), worst)
-
-
-def mean_and_half(values: Sequence[float]) -> tuple[float, float | None]:
-    """Mean over seeds and half of its 95 % interval (Student's t), None below three seeds."""
-    n, mean = len(values), sum(values) / len(values)
-    if n < FEWEST_SEEDS:
-        return mean, None
-    error = math.sqrt(sum((value - mean) ** 2 for value in values) / (n - 1) / n)
-    return mean, quantile(0.975, n - 1) * error
 
 
 def comparable(rows: Sequence[Row]) -> list[Row]:

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from cyclopts import Parameter
 from pydantic import Field
 
-from anisoscope.study.options import CommandOptions, WithPlugins, Words
+from anisoscope.study.options import WithPlugins, Words
 
 SAMPLE_ROWS = 20_000
 
 
-class MeasureSettings(WithPlugins, CommandOptions):
+class MeasureSettings(WithPlugins):
     """Settings of `measure`."""
 
-    json_: Annotated[bool, Parameter(name="--json", negative=())] = Field(
-        default=False,
-        alias="json",
-        description='Print JSON instead of a table: a missing field is null, an undefined number the string "NaN".',
-    )
     key: str | None = Field(
         default=None, description="Array inside an .npz or .safetensors file, where there are several."
     )

@@ -6,14 +6,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from anisoscope.study.options import Known, Numbers, Settings, WithPlugins, Words, known_words
-from anisoscope.verdict import MARGIN
+from anisoscope.study.judging_settings import JudgingSettings
+from anisoscope.study.options import Known, Numbers, Settings, Words, known_words
 from anisoscope.vocabulary import LABEL_NULLS, NULLS, PROXIES, VIEWS
 
 FEWEST_VECTORS = 4096  # below it a dimension is not to be compared
 
 
-class Examination(WithPlugins):
+class Examination(JudgingSettings):
     """Settings that `profile` and `checkpoints` share."""
 
     text: str = Field(
@@ -40,19 +40,6 @@ class Examination(WithPlugins):
     )
     targets: bool = Field(default=True, description="Add label-permutation nulls (one extra pass each).")
     frequency: bool = Field(default=True, description="Frequency and curvature analysis.")
-    resamples: int | None = Field(
-        default=None, ge=0, description="Draws of each null; by default max(999, 40 × layers − 1)."
-    )
-    margin: float = Field(
-        default=MARGIN,
-        gt=1,
-        allow_inf_nan=False,
-        description="Odds ratios between 1/margin and margin are as good as 1: what `equal` means.",
-    )
-    units: Literal["auto", "document", "sequence"] = Field(
-        default="auto",
-        description="What is independent: documents, sequences, or (auto) documents where every observed batch has 16.",
-    )
     keep_bases: bool = Field(default=False, description="Keep the proxies of every model, as safetensors.")
     precision: Literal["float32", "bf16"] = Field(
         default="float32", description="What models compute in; statistics are float32 and float64 either way."

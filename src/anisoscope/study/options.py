@@ -68,7 +68,7 @@ class CommandOptions(Settings):
     def _read(cls, data: Any) -> Any:
         if not isinstance(data, Mapping) or not data.get("config"):
             return data
-        return without_nested_config(data["config"]) | dict(data)
+        return read_config(data["config"]) | dict(data)
 
 
 class RunOptions(CommandOptions):
@@ -146,7 +146,7 @@ def part_of(settings: BaseModel, kind: type[Made]) -> Made:
     return kind(**{name: value for name, value in given_in(settings).items() if name in kind.model_fields})
 
 
-def without_nested_config(file: str | Path) -> dict[str, Any]:
+def read_config(file: str | Path) -> dict[str, Any]:
     """The table of a TOML file, which must not name another file."""
     found = read_toml(file)
     if "config" in found:

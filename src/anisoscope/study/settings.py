@@ -10,8 +10,8 @@ from pydantic import Field, model_validator
 
 from anisoscope.capture.schedule import log_spaced
 from anisoscope.errors import broken
-from anisoscope.study.options import Known, Numbers, WithPlugins, Words, known_words, made_of
-from anisoscope.verdict import MARGIN
+from anisoscope.study.judging_settings import JudgingSettings
+from anisoscope.study.options import Known, Numbers, Words, known_words, made_of
 from anisoscope.vocabulary import PROXIES
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -41,7 +41,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 _LATE = (0.72, 0.82)
 
 
-class PairOptions(WithPlugins):
+class PairOptions(JudgingSettings):
     """What a pair of trainings is asked for; the defaults are the preset ``tiny``."""
 
     models: Literal["twin", "neox-bert", "neox-modernbert"] = Field(
@@ -87,19 +87,6 @@ class PairOptions(WithPlugins):
     observations: int = Field(default=12, ge=2, description="Observations that log makes at most.")
     targets: bool = Field(default=True, description="Add label-permutation nulls (one extra pass each).")
     frequency: bool = Field(default=True, description="Frequency and curvature analysis.")
-    resamples: int | None = Field(
-        default=None, ge=0, description="Draws of each null; by default max(999, 40 × layers − 1)."
-    )
-    margin: float = Field(
-        default=MARGIN,
-        gt=1,
-        allow_inf_nan=False,
-        description="Odds ratios between 1/margin and margin are as good as 1: what `equal` means.",
-    )
-    units: Literal["auto", "document", "sequence"] = Field(
-        default="auto",
-        description="What is independent: documents, sequences, or (auto) documents where every observed batch has 16.",
-    )
     probe: int = Field(default=5120, ge=0, description="Held-out tokens for the intrinsic dimension; 0 for none.")
     evaluations: int = Field(default=8, ge=1, description="How often the held-out loss is measured.")
     checkpoints: int = Field(default=4, ge=0, description="Checkpoints made on the way, to go on from; 0 for none.")

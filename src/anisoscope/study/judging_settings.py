@@ -1,0 +1,28 @@
+"""How evidence is judged, in every command that judges. Needs no torch."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from anisoscope.study.options import WithPlugins
+from anisoscope.verdict import MARGIN
+
+
+class JudgingSettings(WithPlugins):
+    """Settings that `pair`, `profile` and `checkpoints` share."""
+
+    resamples: int | None = Field(
+        default=None, ge=0, description="Draws of each null; by default max(999, 40 × layers − 1)."
+    )
+    margin: float = Field(
+        default=MARGIN,
+        gt=1,
+        allow_inf_nan=False,
+        description="Odds ratios between 1/margin and margin are as good as 1: what `equal` means.",
+    )
+    units: Literal["auto", "document", "sequence"] = Field(
+        default="auto",
+        description="What is independent: documents, sequences, or (auto) documents where every observed batch has 16.",
+    )
