@@ -353,7 +353,7 @@ def test_masked_positions_meet_masked_positions():
     """In a masked language model pairing permutes inside strata: the share is that of the pure function with them."""
     from anisoscope import fit_subspace, pairing_share
     from anisoscope.observe.gathering import Gathering
-    from anisoscope.observe.judging import _stacked
+    from anisoscope.observe.kept_units import stacked_sequences
     from anisoscope.observe.statistics import Observation
 
     g = torch.Generator().manual_seed(0)
@@ -364,7 +364,7 @@ def test_masked_positions_meet_masked_positions():
     with Taps(model, find_sites(model), listener):
         model(**(inputs | {"labels": labels})).loss.backward()
     observed = Observation(0, listener.statistics)
-    stacked = _stacked(observed, observed.sites("weight", "inputs")[0], 0, None)
+    stacked = stacked_sequences(observed, observed.sites("weight", "inputs")[0], 0, None)
     assert stacked.strata is not None
     keys = sequence_keys(inputs["input_ids"], inputs["attention_mask"].bool(), seed=0)
     for id_, strata, x in zip(stacked.ids[stacked.unit], stacked.strata, stacked.inputs, strict=True):
