@@ -7,13 +7,14 @@ import pytest
 import torch
 
 from anisoscope import Moments, Subspace, energy_share, fit_subspace, judge, pairing_share
+from anisoscope.evidence.isotropy_gain import aligned, isotropy_gains
 from anisoscope.evidence.pairing import sequence_null
+from anisoscope.evidence.shared import Shared
 from anisoscope.evidence.spectral import (
     axes_draws,
-    common_frames,
+    eigenvalues_of_projectors,
     haar_draws,
     haar_draws_of_folds,
-    isotropy_gain,
     normal_draws,
 )
 from anisoscope.evidence.tables import haar_frames, haar_weights
@@ -197,27 +198,62 @@ def test_isotropy_gain_is_that_of_explicit_removal(d, k):
     g = rows(400, d)
     c = torch.cov(g.T)
     subspace = basis(d, k)
-    frames = haar_frames(d, k, 40, 5)
-    gain = isotropy_gain(c[None], subspace.basis[None], frames[None])
-    q, frames = subspace.basis.numpy(), frames.numpy()
+    (gain,) = isotropy_gains([c], [subspace.basis], 40, 5)
+    q, frames = subspace.basis.numpy(), haar_frames(d, k, 40, 5).numpy()
     assert float(gain.gain) == pytest.approx(slow.isotropy_gain(c.numpy(), q, 0.2), rel=1e-9)
     assert float(gain.gain_zeta0) == pytest.approx(slow.isotropy_gain(c.numpy(), q, 0.0), rel=1e-9)
     expected = [slow.isotropy_gain(c.numpy(), f, 0.2) for f in frames]
-    np.testing.assert_allclose(gain.haar[0], expected, atol=1e-9)
+    np.testing.assert_allclose(gain.haar, expected, atol=1e-9)
     if 2 * k <= d:
         beside = [np.linalg.qr(f - q @ (q.T @ f))[0] for f in frames]
         expected = [slow.isotropy_gain(c.numpy(), f, 0.2) for f in beside]
-        np.testing.assert_allclose(gain.orthogonal[0], expected, atol=1e-7)
+        np.testing.assert_allclose(gain.orthogonal, expected, atol=1e-7)
 
 
 def test_wide_controls_in_float32_agree_with_float64():
     d, k = 300, 8
     g = rows(500, d)
-    c, q = torch.cov(g.T)[None], basis(d, k).basis[None]
-    frames = haar_frames(d, k, 9, 0)
-    fast = isotropy_gain(c, q, frames[None])
-    expected = [slow.isotropy_gain(c[0].numpy(), f, 0.2) for f in frames.numpy()]
-    np.testing.assert_allclose(fast.haar[0], expected, atol=1e-5)
+    c, q = torch.cov(g.T), basis(d, k).basis
+    (fast,) = isotropy_gains([c], [q], 9, 0)
+    expected = [slow.isotropy_gain(c.numpy(), f, 0.2) for f in haar_frames(d, k, 9, 0).numpy()]
+    np.testing.assert_allclose(fast.haar, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(("d", "k"), [(12, 3), (9, 6), (80, 4)])
+def test_one_rotation_gives_the_gains_of_both_folds_and_is_shared_between_proxies(d, k):
+    """Frames with the angles of the two proxies, made explicitly, against products that all proxies share."""
+    covariances = [torch.cov(rows(200, d, seed=s).double().T) for s in (1, 2)]
+    turn, shared = rotation(d, seed=3), Shared()
+    for overlap in (0.0, 0.8, 1.0):
+        first = basis(d, k).basis
+        other = torch.linalg.qr(overlap * first + (1 - overlap) * turn[:, :k]).Q
+        gains = isotropy_gains(covariances, [first, other], 30, 5, shared)
+        (q1, q2), cosines, sines = aligned([first, other])
+        np.testing.assert_allclose(q1.T @ q2, torch.diag(cosines), atol=1e-9)
+        w = haar_frames(d, min(2 * k, d), 30, 5).numpy()
+        second = w[..., :k] * cosines.numpy()
+        second[..., k - len(sines) :] += w[..., k:] * sines.numpy()
+        for gain, frames, q, c in zip(gains, (w[..., :k], second), (first, other), covariances, strict=True):
+            inner = np.swapaxes(frames, 1, 2) @ frames
+            np.testing.assert_allclose(inner, np.broadcast_to(np.eye(k), inner.shape), atol=1e-7)
+            expected = [slow.isotropy_gain(c.numpy(), f, 0.2) for f in frames]
+            np.testing.assert_allclose(gain.haar, expected, atol=1e-8 if d < 64 else 1e-5)
+            assert float(gain.gain) == pytest.approx(slow.isotropy_gain(c.numpy(), q.numpy(), 0.2), rel=1e-8)
+            if 2 * k <= d:
+                beside = [np.linalg.qr(f - q.numpy() @ (q.numpy().T @ f))[0] for f in frames]
+                expected = [slow.isotropy_gain(c.numpy(), f, 0.2) for f in beside]
+                np.testing.assert_allclose(gain.orthogonal, expected, atol=1e-7 if d < 64 else 1e-5)
+
+
+@pytest.mark.parametrize(("d", "k"), [(12, 3), (9, 6), (10, 5)])
+def test_eigenvalues_of_projectors_are_those_of_the_matrices(d, k):
+    first, other = basis(d, k).basis, rotation(d, seed=5)[:, :k]
+    projectors = [q @ q.T for q in (first, other)]
+    for found, sign in zip(eigenvalues_of_projectors(first, other), (1, -1), strict=True):
+        whole = torch.linalg.eigvalsh(projectors[0] + sign * projectors[1])
+        by_size = whole[whole.abs().argsort()]
+        expected = by_size[d - len(found) :].sort().values
+        np.testing.assert_allclose(found, expected, atol=1e-9)
 
 
 @pytest.mark.parametrize("overlap", [0.0, 0.7, 1.0])
@@ -239,9 +275,6 @@ def test_one_rotation_for_both_folds_has_the_law_of_explicit_rotations(overlap):
     assert cheap.mean() == pytest.approx(exact.mean(), rel=0.01)
     assert cheap.std() == pytest.approx(exact.std(), rel=0.06)
     np.testing.assert_allclose(np.quantile(cheap, (0.025, 0.975)), np.quantile(exact, (0.025, 0.975)), rtol=0.02)
-    frames = common_frames([first, other], 50, 0)
-    inner = frames[0].mT @ frames[1]
-    np.testing.assert_allclose(inner, (first.T @ other).expand_as(inner), atol=1e-9)  # angles between them stay
 
 
 def test_isotropy_gain_is_free_of_gradient_scale():

@@ -19,14 +19,13 @@ from anisoscope.evidence.inference import (
     log_odds,
     two_sided_p,
 )
+from anisoscope.evidence.isotropy_gain import isotropy_gains
 from anisoscope.evidence.nulls.comparison import Against, Judged
 from anisoscope.evidence.nulls.registry import METHODS
 from anisoscope.evidence.result import Evidence
-from anisoscope.evidence.spectral import common_frames, isotropy_gain
+from anisoscope.evidence.shared import Shared
 from anisoscope.evidence.units import complete, left_out
 from anisoscope.geometry.results import Estimate
-
-FRAMES = 199  # for the isotropy gain, which needs whole frames: more would take longer than all else
 
 
 def conclude(
@@ -38,8 +37,13 @@ def conclude(
     seed: int,
     isotropy: bool = True,
     family: int = 1,
+    shared: Shared | None = None,
 ) -> Evidence:
-    """Pool folds as ``(num₁ + num₂)/(den₁ + den₂)``, each null draw with the same random numbers in every fold."""
+    """Pool folds as ``(num₁ + num₂)/(den₁ + den₂)``, each null draw with the same random numbers in every fold.
+
+    Whoever judges several proxies on one cloud passes one ``shared`` to all, and the same tensors.
+    """
+    shared = shared or Shared()
     inside, outside = sum(f.share.inside for f in folds), sum(f.share.outside for f in folds)
     width, rank = folds[0].subspace.width, folds[0].subspace.rank
     units = complete([f.units for f in folds])
@@ -73,7 +77,7 @@ def conclude(
     lost_ratios: dict[str, tuple[Tensor, ...]] = {}
     detectable: dict[str, float] = {}
     for null in nulls:
-        judged = Judged(folds, units, base, observed, lost_odds, initial, resamples, seed, family)
+        judged = Judged(folds, units, base, observed, lost_odds, initial, resamples, seed, family, shared)
         found = Against(1.0, math.nan, 1.0) if rank == width else METHODS[null](judged)
         means[null] = found.mean
         enrichment[null] = _odds_ratio(observed, found, base)
@@ -88,7 +92,7 @@ def conclude(
             p[null] = found.p
     said = {"p": p, "p_floor": p_floor, "p_paper": paper, "lost": lost_ratios, "detectable": detectable}
     result = replace(base, enrichment=enrichment, mean=means, **said)
-    return _with_isotropy(result, folds, resamples, seed) if isotropy else result
+    return _with_isotropy(result, folds, resamples, seed, shared) if isotropy else result
 
 
 def _odds_ratio(observed: float, found: Against, base: Evidence) -> Estimate:
@@ -119,21 +123,18 @@ def largest_units(base: Evidence) -> str:
     return ", ".join(f"{float(sizes[k]) / total:.0%} in {int(ids[k])}" for k in largest) if total > 0 else "none"
 
 
-def _with_isotropy(base: Evidence, folds: Sequence[Fold], resamples: int, seed: int) -> Evidence:
+def _with_isotropy(base: Evidence, folds: Sequence[Fold], resamples: int, seed: int, shared: Shared) -> Evidence:
     if base.width - base.rank < 2 or any(f.n < 2 or not float(f.covariance.diagonal().sum()) > 0 for f in folds):
         return base
-    frames = common_frames([f.subspace.basis for f in folds], min(resamples, FRAMES), seed)
-    gains = [
-        isotropy_gain(f.covariance[None], f.subspace.basis[None], frame[None])
-        for f, frame in zip(folds, frames, strict=True)
-    ]
+    covariances, bases = [f.covariance for f in folds], [f.subspace.basis for f in folds]
+    gains = isotropy_gains(covariances, bases, resamples, seed, shared)
     mean = {
-        name: torch.stack([getattr(g, name) for g in gains]).mean(0)[0]
+        name: torch.stack([getattr(g, name) for g in gains]).mean(0)
         for name in ("before", "gain", "gain_zeta0", "orthogonal", "haar")
     }
     before, gain, chance = float(mean["before"]), float(mean["gain"]), float(mean["haar"].mean())
     missing = 1 - before
-    by_unit = [gains_of_fold(f.sample, f.units, f.subspace.basis, f.n) for f in folds]
+    by_unit = [gains_of_fold(f.sample, f.units, f.subspace.basis, f.n, shared) for f in folds]
     errors = _gain_errors([g for g in by_unit if g is not None]) if all(g is not None for g in by_unit) else None
     return replace(
         base,

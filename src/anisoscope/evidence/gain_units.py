@@ -3,20 +3,25 @@
 Letters: N rows, D width, K rank, n units, E rows of a weight's gradient.
 
 IsoScore* needs the trace and the squared norm of a covariance, and so does what is left of it without Q. Both follow
-for all leave-one-outs from products with the whole matrix: no covariance is formed again.
+for all leave-one-outs from the second moments of the units, which are those of every proxy.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from anisoscope.evidence.spectral import ZETA, score
+from anisoscope.evidence.isotropy_gain import ZETA, score
+from anisoscope.evidence.shared import Shared
+from anisoscope.evidence.spectral import without
 from anisoscope.evidence.units import AdditiveUnits, BilinearUnits
 
 _WIDE = 256  # from this width on products are in float32 on a CPU: their rounding is far below the error sought
+_MOST_NUMBERS = 1 << 25  # second moments of all units are kept up to this size, else made again for each proxy
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,76 +42,136 @@ class _Forms:
     square: Tensor
 
 
-def gains_of_rows(rows_ND: Tensor, groups_N: Tensor, basis_DK: Tensor) -> Gains:
+def gains_of_rows(rows_ND: Tensor, groups_N: Tensor, basis_DK: Tensor, shared: Shared | None = None) -> Gains:
     """Of a cloud whose rows belong to units."""
-    unit_N = torch.unique(groups_N, return_inverse=True)[1]
-    dtype = torch.float32 if rows_ND.device.type == "cpu" and rows_ND.shape[1] > _WIDE else torch.float64
-    # Forms about the mean do not change with it; taken out first, nothing large cancels in float32.
-    x_ND = (rows_ND - rows_ND.double().mean(0)).to(dtype)
-    x_ND = x_ND / x_ND.abs().amax().clamp_min(torch.finfo(dtype).tiny)
-    q_DK = basis_DK.to(dtype)
-    whole = _covariance_forms(x_ND, unit_N)
-    left = _covariance_forms(x_ND - (x_ND @ q_DK) @ q_DK.T, unit_N)
-    return _gains(whole, left, *basis_DK.shape)
+    shared = shared or Shared()
+    scatters = shared.once("scatters", [rows_ND, groups_N], partial(_Scatters.of, rows_ND, groups_N))
+    whole = shared.once("forms of scatters", [rows_ND, groups_N], scatters.forms)
+    return _gains(whole, scatters.forms_without(basis_DK), *basis_DK.shape)
 
 
-def gains_of_weight(units: BilinearUnits, rows_of_gradient: int) -> Gains:
+def gains_of_weight(units: BilinearUnits, rows_of_gradient: int, shared: Shared | None = None) -> Gains:
     """Of the gradient of a weight, whose rows are the cloud.
 
     Where error signals were sketched by k random directions, ``‖S‖²`` is estimated without bias:
     ``E‖S̃‖² = (1 + 1/k)‖S‖² + (tr S)²/k``. Its noise makes the error too large, by 1.5 for k = 32 where the sequences
     share a signal and by 3 to 6 where they share none. The mean row, one direction of D, is then not known and stays.
     """
-    g_nED = units.gradients()
+
+    def scaled() -> Tensor:
+        g_nED = units.gradients()
+        return g_nED / g_nED.abs().amax().clamp_min(torch.finfo(torch.float64).tiny)
+
+    shared, given = shared or Shared(), [units.inputs, units.deltas]
+    g_nED = shared.once("gradients of units", given, scaled)
     sketched = None if g_nED.shape[1] == rows_of_gradient else g_nED.shape[1]
-    g_nED = g_nED / g_nED.abs().amax().clamp_min(torch.finfo(torch.float64).tiny)
-    whole = _sum_forms(g_nED, sketched)
+    whole = shared.once(("forms of gradients", sketched), given, lambda: _sum_forms(g_nED, sketched))
     left = _sum_forms(g_nED - (g_nED @ units.basis) @ units.basis.T, sketched)
     return _gains(whole, left, *units.basis.shape)
 
 
 def gains_of_fold(
-    sample: tuple[Tensor, Tensor] | None, units: object, basis_DK: Tensor, rows_of_gradient: int
+    sample: tuple[Tensor, Tensor] | None, units: object, basis_DK: Tensor, rows_of_gradient: int, shared: Shared
 ) -> Gains | None:
     """The gains of a fold by unit, None where units are not known or fewer than two."""
     if isinstance(units, BilinearUnits):
-        return gains_of_weight(units, rows_of_gradient) if len(units.ids) > 2 else None
+        return gains_of_weight(units, rows_of_gradient, shared) if len(units.ids) > 2 else None
     if sample is None or not isinstance(units, AdditiveUnits) or len(units.ids) < 3:
         return None
-    return gains_of_rows(*sample, basis_DK)
+    return gains_of_rows(*sample, basis_DK, shared)
 
 
-def _covariance_forms(x_ND: Tensor, unit_N: Tensor) -> _Forms:
-    """Of the scatter about the mean: ``S' − m'm'ᵀ/N'``, S' and m' sums over the rows that stay."""
-    units, width = int(unit_N.max()) + 1, x_ND.shape[1]
-    second_DD = x_ND.T @ x_ND
-    energy_n = x_ND.new_zeros(units, dtype=torch.float64)
-    met_n, own_n = energy_n.clone(), energy_n.clone()
-    count_n, sums_nD = energy_n.clone(), x_ND.new_zeros(units, width)
-    energy_n.index_add_(0, unit_N, x_ND.square().sum(1).double())
-    met_n.index_add_(0, unit_N, ((x_ND @ second_DD) * x_ND).sum(1).double())
-    count_n.index_add_(0, unit_N, torch.ones_like(unit_N, dtype=torch.float64))
-    sums_nD.index_add_(0, unit_N, x_ND)
-    order = unit_N.argsort(stable=True)
-    parts = x_ND[order].split(torch.bincount(unit_N, minlength=units).tolist())
-    without_nD = sums_nD.sum(0) - sums_nD
-    along_n = ((without_nD @ second_DD) * without_nD).sum(1).double()
-    for k, part in enumerate(parts):
-        inner = part @ part.T if len(part) < width else part.T @ part
-        own_n[k] = inner.square().sum().double()
-        along_n[k] -= (part @ without_nD[k]).square().sum().double()
-    mean_D = sums_nD.sum(0)
-    along = torch.cat([(mean_D @ second_DD @ mean_D).double()[None], along_n])
-    length = torch.cat([mean_D[None], without_nD]).double().square().sum(1)
-    count = torch.cat([count_n.sum()[None], count_n.sum() - count_n])
-    trace = torch.cat([energy_n.sum()[None], energy_n.sum() - energy_n])
-    whole = second_DD.double().square().sum()
-    square = torch.cat([whole[None], whole - 2 * met_n + own_n])
-    return _Forms(trace - length / count, square - 2 * along / count + (length / count).square())
+@dataclass(frozen=True, slots=True, eq=False)
+class _Scatters:
+    """Rows in the order of their units, and what is summed over each: number, rows ``(n, D)``, second moment."""
+
+    rows: Tensor
+    sizes: list[int]
+    sums: Tensor
+    kept: list[Tensor]  # second moments of all units ``(n, D, D)``, where they are small enough
+
+    @classmethod
+    def of(cls, rows_ND: Tensor, groups_N: Tensor) -> _Scatters:
+        unit_N = torch.unique(groups_N, return_inverse=True)[1]
+        dtype = torch.float32 if rows_ND.device.type == "cpu" and rows_ND.shape[1] > _WIDE else torch.float64
+        # Forms about the mean do not change with it; taken out first, nothing large cancels in float32.
+        x_ND = (rows_ND - rows_ND.double().mean(0)).to(dtype)
+        x_ND = x_ND / x_ND.abs().amax().clamp_min(torch.finfo(dtype).tiny)
+        sizes = torch.bincount(unit_N).tolist()
+        x_ND = x_ND[unit_N.argsort(stable=True)]
+        sums = torch.stack([part.sum(0) for part in x_ND.split(sizes)])
+        found = cls(x_ND, sizes, sums, [])
+        if len(sizes) * x_ND.shape[1] ** 2 <= _MOST_NUMBERS:
+            found.kept.append(torch.stack([part.T @ part for part in x_ND.split(sizes)]))
+        return found
+
+    def _blocks(self) -> Iterator[Tensor]:
+        """Second moments of the units, a few at a time ``(·, D, D)``; made again where they are not kept."""
+        if self.kept:
+            yield self.kept[0]
+        else:
+            for part in self.rows.split(self.sizes):
+                yield (part.T @ part)[None]
+
+    def forms(self) -> _Forms:
+        """Of the scatter about the mean."""
+        total = self.rows.T @ self.rows
+        traces, met, own = [], [], []
+        for block in self._blocks():
+            traces.append(block.diagonal(dim1=-2, dim2=-1).sum(-1))
+            met.append((block * total).sum((-2, -1)))
+            own.append(block.square().sum((-2, -1)))
+        return self._about_mean(total, total, self.sums, traces, met, own)
+
+    def forms_without(self, basis_DK: Tensor) -> _Forms:
+        """Of the scatter without Q.
+
+        With ``P = I − QQᵀ`` it is ``⟨PS_uP, PSP⟩ = ⟨S_u, PSP⟩``, and ``‖PS_uP‖²`` follows from ``S_uQ``.
+        """
+        q_DK = basis_DK.to(self.rows.dtype)
+        total = self.rows.T @ self.rows
+        left = without(total[None], q_DK[None])[0]
+        traces, met, own = [], [], []
+        for block in self._blocks():
+            along = block @ q_DK
+            inner = q_DK.T @ along
+            whole, gone = (part.diagonal(dim1=-2, dim2=-1).sum(-1) for part in (block, inner))
+            traces.append(whole - gone)
+            met.append((block * left).sum((-2, -1)))
+            squares = [part.square().sum((-2, -1)) for part in (block, along, inner)]
+            own.append(squares[0] - 2 * squares[1] + squares[2])
+        sums = self.sums - (self.sums @ q_DK) @ q_DK.T
+        return self._about_mean(total, left, sums, traces, met, own)
+
+    def _about_mean(
+        self,
+        total_DD: Tensor,
+        left_DD: Tensor,
+        sums_nD: Tensor,
+        traces: list[Tensor],
+        met: list[Tensor],
+        own: list[Tensor],
+    ) -> _Forms:
+        """``S' − m'm'ᵀ/N'``, S' and m' sums over the rows that stay; m' is without Q where ``left`` is."""
+        count_n = torch.tensor(self.sizes, dtype=torch.float64, device=sums_nD.device)
+        mean_D = sums_nD.sum(0)
+        stays_nD = mean_D - sums_nD
+        along_n = ((stays_nD @ total_DD) * stays_nD).sum(1).double()
+        # Of the rows that go, unit by unit: vᵀS_uv = ‖X_u v‖².
+        gone = [(part @ v).square().sum() for part, v in zip(self.rows.split(self.sizes), stays_nD, strict=True)]
+        along_n = along_n - torch.stack(gone).double()
+        along = torch.cat([(mean_D @ total_DD @ mean_D).double()[None], along_n])
+        length = torch.cat([mean_D[None], stays_nD]).double().square().sum(1)
+        count = torch.cat([count_n.sum()[None], count_n.sum() - count_n])
+        trace_n, met_n, own_n = (torch.cat(parts).double() for parts in (traces, met, own))
+        trace = torch.cat([trace_n.sum()[None], trace_n.sum() - trace_n])
+        whole = left_DD.double().square().sum()
+        square = torch.cat([whole[None], whole - 2 * met_n + own_n])
+        return _Forms(trace - length / count, square - 2 * along / count + (length / count).square())
 
 
 def _sum_forms(g_nED: Tensor, sketched: int | None) -> _Forms:
-    """Of ``GᵀG`` for the sum of all ``G_s`` and for that without each, through the E × E side."""
+    """Of ``GᵀG`` for the sum of all ``G_s`` and for that without each, through the smaller side."""
     total_ED = g_nED.sum(0)
     trace, square = [], []
     for g_ED in (total_ED, *(total_ED - own for own in g_nED)):

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from anisoscope.errors import broken
-from anisoscope.evidence.pairing_classes import Class, PairingNull, paired_energies
+from anisoscope.evidence.pairing_classes import Class, PairedSequences, PairingNull
 from anisoscope.evidence.pairing_tokens import finite_tensor, token_null
 from anisoscope.geometry.subspace import Subspace
 from anisoscope.stats.given import as_tensor
@@ -56,12 +56,28 @@ def sequence_null(
     seed: int = 0,
 ) -> PairingNull:
     """Sequences permuted within classes; ``units`` says which independent unit each sequence belongs to."""
-    x, d, strata_nT = _checked(inputs_nTD, deltas_nTE, basis_DK, strata)
+    if inputs_nTD.ndim == 3 and inputs_nTD.shape[2] != basis_DK.shape[0]:
+        raise broken(
+            f"inputs must have the width of the subspace, {basis_DK.shape[0]}", inputs_nTD.shape[2], "use one site"
+        )
+    return paired_sequences(inputs_nTD, deltas_nTE, strata=strata, units=units, draws=draws, seed=seed).null(basis_DK)
+
+
+def paired_sequences(
+    inputs_nTD: Tensor,
+    deltas_nTE: Tensor,
+    *,
+    strata: Any = None,
+    units: Tensor | None = None,
+    draws: int = 999,
+    seed: int = 0,
+) -> PairedSequences:
+    """Sequences in classes, ready to be set against any proxy of their inputs."""
+    x, d, strata_nT = _checked(inputs_nTD, deltas_nTE, strata)
     n = len(x)
     place = torch.arange(n, device=x.device) if units is None else units.to(x.device)
     classes = [c for c in classes_of(x, d, strata_nT) if len(c.members) >= min(SMALLEST_CLASS, n)]
-    dropped = n - sum(len(c.members) for c in classes)
-    return paired_energies(classes, place, basis_DK.to(x), draws=draws, seed=seed, dropped=dropped)
+    return PairedSequences(classes, place, draws, seed, n - sum(len(c.members) for c in classes))
 
 
 def classes_of(x_nTD: Tensor, d_nTE: Tensor, strata_nT: Tensor | None) -> list[Class]:
@@ -94,15 +110,13 @@ def classes_of(x_nTD: Tensor, d_nTE: Tensor, strata_nT: Tensor | None) -> list[C
     return found
 
 
-def _checked(x: Tensor, d: Tensor, basis_DK: Tensor, strata: Any) -> tuple[Tensor, Tensor, Tensor | None]:
+def _checked(x: Tensor, d: Tensor, strata: Any) -> tuple[Tensor, Tensor, Tensor | None]:
     if x.ndim != 3 or d.ndim != 3 or x.shape[:2] != d.shape[:2]:
         raise broken(
             "pairing by sequence needs inputs (n, T, D) and deltas (n, T, E) of the same sequences",
             f"{tuple(x.shape)} and {tuple(d.shape)}",
             "stack the sequences, or use pairing-token",
         )
-    if x.shape[2] != basis_DK.shape[0]:
-        raise broken(f"inputs must have the width of the subspace, {basis_DK.shape[0]}", x.shape[2], "use one site")
     if x.shape[0] < 2:
         raise broken("pairing by sequence needs at least 2 sequences", x.shape[0], "observe more sequences")
     if strata is None:

@@ -1,17 +1,17 @@
 """Energies of all ways to pair sequences within classes, from the products of all pairs.
 
-Letters: n sequences of a class, T positions, C columns (K inside the proxy, then D outside), E columns of δ, R
-permutations, m units.
+Letters: n sequences of a class, T positions, C columns of x, E columns of δ, R permutations, m units.
 
 Every pairing is a sum over classes of n of the n² products ``P_st = D_tᵀ X_s``. Energies add over the columns of δ, so
-the products are made for a few columns at a time.
+the products are made for a few columns at a time. The energy of all D columns is the same whatever the proxy is, and is
+computed once for all proxies (``whole``); what is inside a proxy needs its K columns ``X Q`` alone.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 import torch
 from torch import Tensor
@@ -24,7 +24,7 @@ _MOST_NUMBERS = 1 << 25
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Class:
-    """Sequences that may be exchanged: which they are, their inputs ``(n, T, D)`` and error signals ``(n, T, E)``."""
+    """Sequences that may be exchanged: which they are, their inputs ``(n, T, C)`` and error signals ``(n, T, E)``."""
 
     members: Tensor
     inputs: Tensor
@@ -37,26 +37,6 @@ class Energy:
 
     inside: Tensor
     outside: Tensor
-
-    @classmethod
-    def of(cls, gradient: Tensor, rank: int) -> Energy:
-        """Of gradients ``(…, E, C)``."""
-        squares = gradient.double().square()
-        return cls(squares[..., :rank].sum((-2, -1)), squares[..., rank:].sum((-2, -1)))
-
-    def __add__(self, other: Energy) -> Energy:
-        return Energy(self.inside + other.inside, self.outside + other.outside)
-
-    def __sub__(self, other: Energy) -> Energy:
-        return Energy(self.inside - other.inside, self.outside - other.outside)
-
-    def over(self, divisor: float) -> Energy:
-        """Divided by a number."""
-        return Energy(self.inside / divisor, self.outside / divisor)
-
-    def sum(self) -> Energy:
-        """Of all together."""
-        return Energy(self.inside.sum(), self.outside.sum())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,181 +64,175 @@ class PairingNull:
         return self.inside / total if total > 0 else math.nan
 
 
-def paired_energies(
-    classes: Sequence[Class], units_n: Tensor, basis_DK: Tensor, *, draws: int, seed: int, dropped: int
-) -> PairingNull:
-    """Observed and mean energies, with each unit left out, and draws, over all classes together."""
-    if not classes:
-        return PairingNull(0.0, 0.0, dropped=dropped)
-    kept = torch.unique(units_n[torch.cat([c.members for c in classes])])
-    columns = classes[0].deltas.shape[2]
-    largest = max(len(c.members) for c in classes)
-    step = max(1, _MOST_NUMBERS // (largest * largest * sum(basis_DK.shape)))
-    pi = [
-        permutations(len(c.members), draws, seed + 7919 * number).to(units_n.device)
-        for number, c in enumerate(classes)
-        if draws
-    ]
-    chunks = [slice(start, start + step) for start in range(0, columns, step)]
-    total: _Sums | None = None
-    for chunk in chunks:
-        part = _Columns.of(classes, units_n, kept, basis_DK, chunk)
-        lost, observed_lost = part.left_out()
-        drawn = part.drawn(pi) if draws else None
-        sums = _Sums(part.mean(), part.observed(), lost, observed_lost, part.sizes(), drawn)
-        total = sums if total is None else total.plus(sums)
-    assert total is not None, "there is at least one column"
-    drawn = total.drawn
-    return PairingNull(
-        float(total.mean.inside),
-        float(total.mean.outside),
-        None if drawn is None else (drawn.inside, drawn.outside),
-        total.observed,
-        total.lost,
-        total.observed_lost,
-        total.sizes,
-        dropped,
-    )
+@dataclass(frozen=True, slots=True, eq=False)
+class Lengths:
+    """Squared lengths of the gradient.
+
+    ``observed``: as it is, ``mean``: over all permutations; ``observed_lost`` and ``lost``: both without each unit
+    ``(m,)``; ``sizes``: of each unit by itself ``(m,)``; ``drawn``: of each permutation drawn ``(R,)``.
+    """
+
+    observed: Tensor
+    mean: Tensor
+    observed_lost: Tensor
+    lost: Tensor
+    sizes: Tensor
+    drawn: Tensor
+
+    def __add__(self, other: Lengths) -> Lengths:
+        return Lengths(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Sums:
-    """What adds up over the columns of δ."""
+class PairedSequences:
+    """Sequences in their classes, the unit of each, and the permutations that they are put through."""
 
-    mean: Energy
-    observed: Energy
-    lost: Energy
-    observed_lost: Energy
-    sizes: Tensor
-    drawn: Energy | None
+    classes: Sequence[Class]
+    units: Tensor  # of each sequence
+    draws: int
+    seed: int
+    dropped: int
+    known: list[Lengths] = field(default_factory=list)  # lengths of the whole gradient, once they are known
 
-    def plus(self, other: _Sums) -> _Sums:
-        drawn = None if self.drawn is None or other.drawn is None else self.drawn + other.drawn
-        return _Sums(
-            self.mean + other.mean,
-            self.observed + other.observed,
-            self.lost + other.lost,
-            self.observed_lost + other.observed_lost,
-            self.sizes + other.sizes,
-            drawn,
+    def null(self, basis_DK: Tensor) -> PairingNull:
+        """Observed and mean energies of a proxy, with each unit left out, and draws, over all classes together."""
+        if not self.classes:
+            return PairingNull(0.0, 0.0, dropped=self.dropped)
+        basis = basis_DK.double()
+        whole, inside = self.whole(), self._lengths([c.inputs.double() @ basis for c in self.classes])
+        outside = Lengths(*((getattr(whole, f.name) - getattr(inside, f.name)).clamp_min(0) for f in fields(Lengths)))
+        return PairingNull(
+            float(inside.mean),
+            float(outside.mean),
+            (inside.drawn, outside.drawn) if self.draws else None,
+            Energy(inside.observed, outside.observed),
+            Energy(inside.lost, outside.lost),
+            Energy(inside.observed_lost, outside.observed_lost),
+            whole.sizes,
+            self.dropped,
         )
+
+    def whole(self) -> Lengths:
+        """Of all columns, computed once."""
+        if not self.known:
+            self.known.append(self._lengths([c.inputs.double() for c in self.classes]))
+        return self.known[0]
+
+    def _lengths(self, inputs: Sequence[Tensor]) -> Lengths:
+        kept, unit_n = torch.unique(self.units[torch.cat([c.members for c in self.classes])], return_inverse=True)
+        sizes = [len(c.members) for c in self.classes]
+        units = unit_n.split(sizes)
+        pi = [
+            permutations(n, self.draws, self.seed + 7919 * number).to(self.units.device)
+            for number, n in enumerate(sizes)
+            if self.draws
+        ]
+        step = max(1, _MOST_NUMBERS // (max(sizes) ** 2 * inputs[0].shape[2]))
+        total: Lengths | None = None
+        for start in range(0, self.classes[0].deltas.shape[2], step):
+            some = slice(start, start + step)
+            made = [
+                _Products.of(x, c.deltas[:, :, some], unit)
+                for x, c, unit in zip(inputs, self.classes, units, strict=True)
+            ]
+            part = _lengths(made, pi, len(kept))
+            total = part if total is None else total + part
+        assert total is not None, "there is at least one column"
+        return total
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Products:
-    """Products of all pairs of a class ``(n, n, E, C)`` with their sums, and the unit of each sequence (its number)."""
+    """Products of all pairs of a class ``(n, n, E, C)``, x first, and the unit of each sequence (its number)."""
 
     pairs: Tensor
     unit: Tensor
-    rank: int
-    rows: Tensor
-    columns: Tensor
-    squares: Energy
+
+    @classmethod
+    def of(cls, x_nTC: Tensor, d_nTE: Tensor, unit_n: Tensor) -> _Products:
+        n, length, width = d_nTE.shape
+        stacked = d_nTE.double().permute(0, 2, 1).reshape(n * width, length)
+        return cls(torch.stack([(stacked @ x).reshape(n, width, -1) for x in x_nTC]), unit_n)
 
     @property
     def n(self) -> int:
         return self.pairs.shape[0]
 
-    def expected(self, total: Tensor, rows: Energy, columns: Energy, squares: Energy, n: int) -> Energy:
-        """``E‖Σ_s P_sπ(s)‖²``: equal s and t meet once in n, different ones once in n(n − 1)."""
-        whole = Energy.of(total, self.rank)
-        if n < 2:
-            return whole
-        return squares.over(n) + (whole - rows - columns + squares).over(n * (n - 1))
+    def beyond(self) -> tuple[Tensor, Tensor]:
+        """Mean gradient ``(E, C)``, and by how much the mean energy exceeds that of the mean."""
+        pairs = self.pairs
+        total = pairs.sum((0, 1))
+        beyond = _excess(
+            _square(total), _square(pairs.sum(1)).sum(), _square(pairs.sum(0)).sum(), _square(pairs).sum(), self.n
+        )
+        return total / self.n, beyond
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Columns:
-    """All classes, for some columns of δ."""
-
-    classes: tuple[_Products, ...]
-    units: int
-    rank: int
-
-    @classmethod
-    def of(cls, classes: Sequence[Class], units_n: Tensor, kept: Tensor, basis_DK: Tensor, columns: slice) -> _Columns:
-        made = []
-        for c in classes:
-            inside = c.inputs @ basis_DK
-            x_nTC = torch.cat([inside, c.inputs - inside @ basis_DK.T], 2)
-            d_nTE = c.deltas[:, :, columns]
-            n, length, width = d_nTE.shape
-            stacked = d_nTE.permute(0, 2, 1).reshape(n * width, length)
-            pairs = torch.stack([(stacked @ x).reshape(n, width, -1) for x in x_nTC])
-            unit, rank = torch.searchsorted(kept, units_n[c.members]), basis_DK.shape[1]
-            made.append(_Products(pairs, unit, rank, pairs.sum(1), pairs.sum(0), Energy.of(pairs, rank)))
-        return cls(tuple(made), len(kept), basis_DK.shape[1])
-
-    def observed(self) -> Energy:
-        """Of the gradient as it is."""
-        return Energy.of(self._own().sum(0), self.rank)
-
-    def _own(self) -> Tensor:
-        """Gradient of each unit ``(m, E, C)``."""
-        first = self.classes[0].pairs
-        own = first.new_zeros(self.units, *first.shape[2:])
-        for c in self.classes:
-            own.index_add_(0, c.unit, c.pairs.diagonal(dim1=0, dim2=1).permute(2, 0, 1))
-        return own
-
-    def sizes(self) -> Tensor:
-        """Energy of the gradient of each unit by itself."""
-        own = Energy.of(self._own(), self.rank)
-        return own.inside + own.outside
-
-    def drawn(self, pi: Sequence[Tensor]) -> Energy:
-        """Of each permutation."""
-        total = None
-        for c, pi_Rn in zip(self.classes, pi, strict=True):
-            index_Rn = torch.arange(c.n, device=pi_Rn.device) * c.n + pi_Rn
-            sums = embedding_bag(index_Rn, c.pairs.reshape(c.n * c.n, -1), mode="sum")
-            sums = sums.reshape(len(pi_Rn), *c.pairs.shape[2:])
-            total = sums if total is None else total + sums
-        assert total is not None, "there is at least one class"
-        return Energy.of(total, self.rank)
-
-    def mean(self) -> Energy:
-        """Over all permutations."""
-        return self._mean([self._parts(c, None) for c in self.classes])
-
-    def left_out(self) -> tuple[Energy, Energy]:
-        """Mean and observed energy without each unit."""
-        whole = [self._parts(c, None) for c in self.classes]
-        own = self._own()
-        observed = Energy.of(own.sum(0) - own, self.rank)
-        means = []
-        for unit in range(self.units):
-            parts = [
-                self._parts(c, gone) if bool((gone := c.unit == unit).any()) else all_of_it
-                for c, all_of_it in zip(self.classes, whole, strict=True)
-            ]
-            means.append(self._mean(parts))
-        inside, outside = (torch.stack([getattr(mean, name) for mean in means]) for name in ("inside", "outside"))
-        return Energy(inside, outside), observed
-
-    def _parts(self, c: _Products, gone: Tensor | None) -> tuple[Tensor, Energy]:
-        """Mean gradient of a class, and the mean energy of its gradient beyond that of the mean."""
-        pairs, rank = c.pairs, c.rank
-        rows, columns, squares = c.rows, c.columns, c.squares
-        if gone is None:
-            n, total = c.n, rows.sum(0)
-            sums = Energy.of(rows, rank).sum(), Energy.of(columns, rank).sum(), squares.sum()
+    def without_each(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The same without each unit that is in this class: the units, means ``(u, E, C)``, excesses ``(u,)``."""
+        pairs, squares = self.pairs, _square(self.pairs)
+        units, place = torch.unique(self.unit, return_inverse=True)
+        gone_un = torch.nn.functional.one_hot(place, len(units)).T.to(pairs.dtype)
+        alone = len(units) == self.n
+        if alone:  # each sequence is a unit: no sums to make
+            order = place.argsort()
+            met_nu, meets_un = pairs[:, order], pairs[order]
         else:
-            stay = ~gone
-            n = int(stay.sum())
-            if n == 0:
-                return torch.zeros_like(rows[0]), Energy(squares.inside.new_zeros(()), squares.inside.new_zeros(()))
-            rows = (rows - pairs[:, gone].sum(1))[stay]
-            columns = (columns - pairs[gone].sum(0))[stay]
-            total = rows.sum(0)
-            among = Energy(squares.inside[stay][:, stay].sum(), squares.outside[stay][:, stay].sum())
-            sums = Energy.of(rows, rank).sum(), Energy.of(columns, rank).sum(), among
-        mean = total / n
-        return mean, c.expected(total, *sums, n) - Energy.of(mean, rank)
+            met_nu, meets_un = (
+                torch.einsum("stec,ut->suec", pairs, gone_un),
+                torch.einsum("stec,us->utec", pairs, gone_un),
+            )
+        rows, columns = pairs.sum(1), pairs.sum(0)
+        own_u = torch.einsum("suec,us->uec", met_nu, gone_un)
+        total_u = rows.sum(0) - met_nu.sum(0) - meets_un.sum(1) + own_u
+        stay_un = 1 - gone_un
+        rows_u = (_square(rows[:, None] - met_nu).T * stay_un).sum(1)
+        columns_u = (_square(columns[None] - meets_un) * stay_un).sum(1)
+        among_u = ((stay_un @ squares) * stay_un).sum(1)
+        n_u = stay_un.sum(1)
+        beyond = _excess(_square(total_u), rows_u, columns_u, among_u, n_u)
+        return units, total_u / n_u.clamp_min(1)[:, None, None], beyond
 
-    def _mean(self, parts: Sequence[tuple[Tensor, Energy]]) -> Energy:
-        """Classes are permuted independently: their means add as gradients, what is beyond them as energies."""
-        found = Energy.of(torch.stack([mean for mean, _ in parts]).sum(0), self.rank)
-        for _, beyond in parts:
-            found = found + beyond
-        return found
+
+def _excess(total: Tensor, rows: Tensor, columns: Tensor, squares: Tensor, n: Tensor | int) -> Tensor:
+    """``E‖Σ_s P_sπ(s)‖² − ‖E Σ_s P_sπ(s)‖²``: equal s and t meet once in n, different ones once in n(n − 1)."""
+    count = torch.as_tensor(n, dtype=total.dtype, device=total.device)
+    several = count.clamp_min(2)
+    expected = squares / several + (total - rows - columns + squares) / (several * (several - 1))
+    return torch.where(count < 2, torch.zeros_like(total), expected - total / several.square())
+
+
+def _square(gradient: Tensor) -> Tensor:
+    return gradient.square().sum((-2, -1))
+
+
+def _lengths(classes: Sequence[_Products], pi: Sequence[Tensor], units: int) -> Lengths:
+    own_m = classes[0].pairs.new_zeros(units, *classes[0].pairs.shape[2:])
+    for c in classes:
+        own_m.index_add_(0, c.unit, c.pairs.diagonal(dim1=0, dim2=1).permute(2, 0, 1))
+    gradient = own_m.sum(0)
+    whole = [c.beyond() for c in classes]
+    # Classes are permuted independently: their means add as gradients, what is beyond them as energies.
+    mean, beyond = torch.stack([m for m, _ in whole]).sum(0), torch.stack([b for _, b in whole]).sum()
+    mean_m, beyond_m = mean.expand(units, *mean.shape).clone(), beyond.expand(units).clone()
+    for c, (own_mean, own_beyond) in zip(classes, whole, strict=True):
+        present, means, beyonds = c.without_each()
+        mean_m[present] += means - own_mean
+        beyond_m[present] += beyonds - own_beyond
+    drawn = gradient.new_zeros(len(pi[0]) if pi else 0)
+    if pi:
+        sums = None
+        for c, pi_Rn in zip(classes, pi, strict=True):
+            index_Rn = torch.arange(c.n, device=pi_Rn.device) * c.n + pi_Rn
+            # In float32: rounding is far below the scatter over draws.
+            part = embedding_bag(index_Rn, c.pairs.float().reshape(c.n * c.n, -1), mode="sum")
+            sums = part if sums is None else sums + part
+        assert sums is not None, "there is at least one class"
+        drawn = torch.linalg.vector_norm(sums, dim=1, dtype=torch.float64).square()
+    return Lengths(
+        _square(gradient),
+        _square(mean) + beyond,
+        _square(gradient - own_m),
+        _square(mean_m) + beyond_m,
+        _square(own_m),
+        drawn,
+    )

@@ -9,11 +9,13 @@ of both, so leaving one out changes both folds together, and there is one set of
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 import torch
 from torch import Tensor
 
+from anisoscope.evidence.shared import Shared
 from anisoscope.evidence.units import Energies, GramUnits
 
 _CHUNK_NUMBERS = 1 << 24
@@ -30,6 +32,7 @@ class TypedUnits(GramUnits):
     side: Tensor  # (m,) 0 or 1
     bases: tuple[Tensor, Tensor]
     known: list[Energies] = field(default_factory=list)
+    shared: Shared = field(default_factory=Shared)  # with the same units under other proxies
     of_all_folds = True
 
     @classmethod
@@ -47,20 +50,32 @@ class TypedUnits(GramUnits):
 
     def ordered(self, order: Tensor) -> TypedUnits:
         """The same units in another order."""
-        return TypedUnits(self.ids[order], self.sums, order.argsort()[self.unit], self.types, self.side, self.bases)
+        if bool((order == torch.arange(len(order), device=order.device)).all()):
+            return self
+        return replace(self, ids=self.ids[order], unit=order.argsort()[self.unit], known=[])
 
     def cross(self, other: TypedUnits) -> Energies:
         """``Σ_v ⟨G_sv, G_tv⟩`` of all pairs of units over the types that both sides hold."""
         shape, device = (len(self.ids), len(other.ids)), self.sums.device
-        found = [torch.zeros(shape, dtype=torch.float64, device=device) for _ in range(3)]
+        inside, whole, axes = (torch.zeros(shape, dtype=torch.float64, device=device) for _ in range(3))
+        made_of = [self.sums, self.unit, other.sums, other.unit]
         for side, basis in enumerate(self.bases):
-            weights_D = basis.square().sum(1).sqrt()
+            by_column = partial(self._by_column, other, side)
+            columns_nmD = self.shared.once(("by column", side), made_of, by_column)
+            whole += columns_nmD.sum(-1)
+            axes += columns_nmD @ basis.square().sum(1)
             for own, theirs in self._by_type(other, side):
-                inside = _products(own @ basis, theirs @ basis)
-                whole, axes = _products(own, theirs), _products(own * weights_D, theirs * weights_D)
-                for total, part in zip(found, (inside, whole - inside, axes), strict=True):
-                    total += part
-        return Energies(*found)
+                along = own @ basis
+                inside += _products(along, along if theirs is own else theirs @ basis)
+        return Energies(inside, whole - inside, axes)
+
+    def _by_column(self, other: TypedUnits, side: int) -> Tensor:
+        """Inner products over types alone, ``(n, m, D)``: they serve every proxy."""
+        total = torch.zeros(len(self.ids), len(other.ids), self.sums.shape[1], dtype=torch.float64)
+        total = total.to(self.sums.device)
+        for own_nVD, theirs_mVD in self._by_type(other, side):
+            total += (own_nVD.permute(2, 0, 1) @ theirs_mVD.permute(2, 1, 0)).permute(1, 2, 0)
+        return total
 
     def _by_type(self, other: TypedUnits, side: int) -> list[tuple[Tensor, Tensor]]:
         """Sums as ``(units, types, D)`` of both sides, some types at a time."""

@@ -8,17 +8,19 @@ and its energy is the sum of a Gram matrix over pairs of sequences. The embeddin
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from anisoscope.evidence.shared import Shared
 from anisoscope.stats.chunks import at_once
 
 _CHUNK_NUMBERS = 1 << 24
+_MOST_KEPT = 1 << 23
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -185,13 +187,20 @@ class BilinearUnits(GramUnits):
     basis: Tensor
     place: Tensor  # which unit each sequence belongs to
     known: list[Energies] = field(default_factory=list)  # the Gram matrices, once they are known
+    shared: Shared = field(default_factory=Shared)  # with the same units under other proxies
 
     def cross(self, other: BilinearUnits) -> Energies:
         """Inner products of all pairs of ``G_s``."""
         return _grams(self, other)
 
     def gradients(self, columns: slice = slice(None)) -> Tensor:
-        """``G_s`` of some columns of δ, ``(n, E, D)`` in float64."""
+        """``G_s`` of some columns of δ, ``(n, E, D)`` in float64; kept for other proxies where they are small."""
+        if len(self.ids) * self.deltas.shape[2] * self.inputs.shape[2] > _MOST_KEPT:
+            return self._gradients(columns)
+        made_of = [self.inputs, self.deltas, self.place]
+        return self.shared.once("gradients", made_of, lambda: self._gradients(slice(None)))[:, columns]
+
+    def _gradients(self, columns: slice) -> Tensor:
         n, length, width = self.inputs.shape
         some = self.deltas[:, :, columns]
         g_nED = self.basis.new_zeros(len(self.ids), some.shape[2], width)
@@ -203,8 +212,10 @@ class BilinearUnits(GramUnits):
 
     def ordered(self, order: Tensor) -> BilinearUnits:
         """The same units in another order."""
+        if bool((order == torch.arange(len(order), device=order.device)).all()):
+            return self
         rank = order.argsort()  # where each unit goes
-        return BilinearUnits(self.ids[order], self.inputs, self.deltas, self.basis, rank[self.place])
+        return replace(self, ids=self.ids[order], place=rank[self.place], known=[])
 
     def lengths(self) -> tuple[Tensor, Tensor]:
         """Lengths ``‖δ‖·‖x‖`` of single tokens, summed by unit: of what is inside and of what is outside."""
@@ -222,22 +233,23 @@ class BilinearUnits(GramUnits):
 
 def _grams(a: BilinearUnits, b: BilinearUnits) -> Energies:
     """Inner products of all pairs of ``G_s``: inside, outside, and under the weights of the axes."""
-    shape = (len(a.ids), len(b.ids))
-    total = Energies(*(torch.zeros(shape, dtype=torch.float64, device=a.inputs.device) for _ in range(3)))
-    sequences = a.inputs.shape[0] + b.inputs.shape[0]
-    step = max(1, _CHUNK_NUMBERS // (sequences * a.inputs.shape[2]))
+    made_of = [side for units in (a, b) for side in (units.inputs, units.deltas, units.place)]
+    whole = a.shared.once("grams", made_of, lambda: _products(a, b, lambda g_nED: g_nED))
+    inside = _products(a, b, lambda g_nED: g_nED @ a.basis)
+    weights_D = a.basis.square().sum(1).sqrt()
+    return Energies(inside, whole - inside, _products(a, b, lambda g_nED: g_nED * weights_D))
+
+
+def _products(a: BilinearUnits, b: BilinearUnits, seen: Callable[[Tensor], Tensor]) -> Tensor:
+    """Inner products of all pairs, of what is seen of each gradient, some columns of δ at a time."""
+    total = torch.zeros(len(a.ids), len(b.ids), dtype=torch.float64, device=a.inputs.device)
+    step = max(1, _CHUNK_NUMBERS // ((a.inputs.shape[0] + b.inputs.shape[0]) * a.inputs.shape[2]))
     for start in range(0, a.deltas.shape[2], step):
-        first = _parts(a, slice(start, start + step))
-        second = first if b is a else _parts(b, slice(start, start + step))
-        total = total + Energies(*(x @ y.T for x, y in zip(first, second, strict=True)))
+        columns = slice(start, start + step)
+        first = seen(a.gradients(columns)).flatten(1)
+        second = first if b is a else seen(b.gradients(columns)).flatten(1)
+        total += first @ second.T
     return total
-
-
-def _parts(units: BilinearUnits, columns: slice) -> tuple[Tensor, Tensor, Tensor]:
-    g_nED = units.gradients(columns)
-    inside = (g_nED @ units.basis) @ units.basis.T
-    weighted = g_nED * units.basis.square().sum(1).sqrt()
-    return inside.flatten(1), (g_nED - inside).flatten(1), weighted.flatten(1)
 
 
 Units = AdditiveUnits | GramUnits

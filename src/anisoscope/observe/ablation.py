@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from anisoscope.observe.judging import Each, Proxies, Request, each_in_turn, fit_proxies, judge_observation
+from anisoscope.observe.judging import Each, Evidences, Proxies, Question, Request, each_in_turn, fit_proxies
 from anisoscope.observe.rows import Row, adjusted, evidence_rows, place_columns, row, stamp
 from anisoscope.observe.statistics import Observation
+from anisoscope.vocabulary import MAIN_SUBSET
 
 _CONCEPTS, _TOKENS = 8, 6
 
 
-def rank_rows(observed: Observation, request: Request, each: Each = each_in_turn) -> list[Row]:
-    """Energy and enrichment over ``haar`` of the first method at the other ranks that were asked for."""
+def rank_questions(observed: Observation, request: Request, each: Each = each_in_turn) -> list[Question]:
+    """The first method at the other ranks that were asked for, against ``haar`` alone."""
+    bare = replace(request, proxies=request.proxies[:1], subsets=(MAIN_SUBSET,), nulls=("haar",), ranks=())
+    return [
+        Question(fit_proxies(observed, asked, each, views=("representation", "weight")), asked, {})
+        for asked in (replace(bare, rank=rank, isotropy=False) for rank in request.ranks)
+    ]
+
+
+def rank_rows(found: Sequence[Evidences], observed: Observation) -> list[Row]:
+    """Energy and enrichment over ``haar`` at those ranks."""
     rows: list[Row] = []
-    for rank in request.ranks:
-        asked = replace(
-            request,
-            rank=rank,
-            proxies=request.proxies[:1],
-            subsets=("all",),
-            nulls=("haar",),
-            ranks=(),
-            isotropy=False,
-        )
-        proxies = fit_proxies(observed, asked, each, views=("representation", "weight"))
-        found = judge_observation(observed, proxies, asked, {}, each)
-        judged = [r for case, e in found.items() for r in evidence_rows(case, e, "rolling", observed)]
+    for evidences in found:
+        judged = [r for case, e in evidences.items() for r in evidence_rows(case, e, "rolling", observed)]
         rows += adjusted([r for r in judged if r["measure"] in ("energy", "enrichment")])
     return rows
 

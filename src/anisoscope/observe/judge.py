@@ -9,12 +9,13 @@ import torch
 
 from anisoscope.capture.sites import SiteKey
 from anisoscope.errors import broken
-from anisoscope.observe.ablation import concept_rows, rank_rows
+from anisoscope.observe.ablation import concept_rows, rank_questions, rank_rows
 from anisoscope.observe.frequency import frequency_rows, trajectory_rows
 from anisoscope.observe.judging import (
     Each,
     Evidences,
     Proxies,
+    Question,
     Request,
     basis_name,
     each_in_turn,
@@ -121,7 +122,8 @@ class Judge:
         bare = replace(self._request, nulls=(), isotropy=False)
         if "initial" in self._held:
             start = self._held["initial"]
-            self._initial = judge_observation(start, fit_proxies(start, bare, self._each), bare, {}, self._each)
+            question = Question(fit_proxies(start, bare, self._each), bare, {})
+            (self._initial,) = judge_observation(start, [question], self._each)
         for occasion in ("first", "previous"):
             if occasion in self._held:
                 proxies = fit_proxies(self._held[occasion], self._request, self._each)
@@ -142,19 +144,22 @@ class Judge:
         require_finite(observed.statistics)
         rows = measure_rows(observed, self._each) + probe_rows(observed, FEWEST)
         rolling = fit_proxies(observed, self._request, self._each)
-        found = judge_observation(observed, rolling, self._request, self._initial, self._each)
+        anchored = self._anchored_for(observed)
+        questions = [Question(rolling, self._request, self._initial), Question(anchored, self._request, self._initial)]
+        questions += rank_questions(observed, self._request, self._each)
+        found, found_anchored, *other_ranks = judge_observation(observed, questions, self._each)
         rows += self._rows_of(found, "rolling", observed)
         rows += drift_rows(observed, rolling, self._first, since="first")
         rows += drift_rows(observed, rolling, self._previous, since="previous")
         rows += [undetermined_row(observed, what, why) for what, why in observed.missing.items()]
-        rows += rank_rows(observed, self._request, self._each) + concept_rows(observed, rolling)
+        rows += rank_rows(other_ranks, observed) + concept_rows(observed, rolling)
         rows += self._frequency_rows(observed, rolling)
         if self._resumable:
             self._hold(observed)
         self._first, self._previous = self._first or rolling, rolling
         if observed.step == 0:
             self._initial = found
-        rows += self._anchored_rows(observed)
+        rows += self._rows_of(found_anchored, "anchored", observed) if anchored else []
         kept = {"rolling": self._previous, "anchored": self._anchored} if self._keep else {}
         bases = {timing: _bases(proxies) for timing, proxies in kept.items() if proxies}
         return Judgement(rows, bases, spectra_of(observed, self._each) if self._keep else {})
@@ -186,21 +191,18 @@ class Judge:
         self._tokens += observed.own_tokens * between.steps if between.tokens is None else between.tokens
         return replace(observed, tokens=self._tokens)
 
-    def _anchored_rows(self, observed: Observation) -> list[Row]:
-        """Pool early observations; once past the anchor, freeze their proxies and judge them."""
+    def _anchored_for(self, observed: Observation) -> Proxies:
+        """Pool early observations; once past the anchor, freeze the proxies of all of them and hand them out."""
         if self._anchor is None:
-            return []
+            return {}
         if observed.step <= self._anchor:
             self._early = merged(self._early, self._to_pool(observed.statistics))
-            return []
+            return {}
         if self._early and not self._anchored:
             early = replace(observed, statistics=self._early)
             self._anchored = fit_proxies(early, self._request, self._each)
             self._early = self._early if self._resumable else {}
-        if not self._anchored:
-            return []
-        found = judge_observation(observed, self._anchored, self._request, self._initial, self._each)
-        return self._rows_of(found, "anchored", observed)
+        return self._anchored
 
     def _to_pool(self, statistics: Statistics) -> Statistics:
         """All that anchored proxies are fitted on: moments, and samples only where a method reads rows."""

@@ -13,16 +13,12 @@ import torch
 
 from anisoscope.capture.sites import SiteKey
 from anisoscope.evidence.conclude import conclude
-from anisoscope.evidence.energy import EnergyShare, energy_share
-from anisoscope.evidence.fold import Fold, additive_units, radial_energy
-from anisoscope.evidence.pairing import sequence_null
+from anisoscope.evidence.energy import EnergyShare
 from anisoscope.evidence.result import Evidence
 from anisoscope.evidence.units import Units
 from anisoscope.geometry.subspace import Method, Subspace, fit_subspace
-from anisoscope.observe.kept_units import bilinear_units, stacked_sequences, typed_units
+from anisoscope.observe.gradients import Gradients
 from anisoscope.observe.statistics import Cloud, Observation
-from anisoscope.stats.moments import Moments
-from anisoscope.stats.reservoir import Sample
 from anisoscope.verdict import MARGIN
 from anisoscope.vocabulary import LABEL_NULLS, MAIN_SUBSET, NULLS, PROXIES, VIEWS
 
@@ -112,33 +108,54 @@ def fit_proxies(
     return dict(zip(places, each(fit, places), strict=True))
 
 
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Proxies to be judged on one observation, what is asked of them, and their evidence at step 0."""
+
+    proxies: Proxies
+    request: Request
+    initial: Mapping[Case, Evidence]
+
+
 def judge_observation(
-    observed: Observation,
-    proxies: Proxies,
-    request: Request,
-    initial: Mapping[Case, Evidence],
-    each: Each = each_in_turn,
-) -> Evidences:
-    """Judge every proxy on the fold it was not fitted on."""
-    cases = [
-        Case(place, tensor)
-        for place in proxies
-        for tensor in VIEWS[place.view].judged_on
-        if place.at in observed.sites(place.view, tensor)
-    ]
+    observed: Observation, questions: Sequence[Question], each: Each = each_in_turn
+) -> list[Evidences]:
+    """Judge every proxy on the fold it was not fitted on.
 
+    All questions that are about one place are judged together there, so that nothing is computed twice.
+    """
+    trials = [trial for number, question in enumerate(questions) for trial in _trials(observed, number, question)]
+    places: dict[tuple[str, SiteKey, str], list[_Trial]] = {}
+    for trial in trials:
+        places.setdefault((trial.case.place.view, trial.case.place.at, trial.case.tensor), []).append(trial)
+
+    def judge(where: tuple[str, SiteKey, str]) -> list[Evidence]:
+        gradients = Gradients(observed, *where)
+        how = {"weight": _judge_weight, "embedding": _judge_embedding}.get(where[0], _judge_additive)
+        return [how(gradients, trial) for trial in places[where]]
+
+    longest_first = sorted(places, key=lambda where: where[0] != "weight")
+    found: dict[tuple[int, Case], Evidence] = {}
+    for where, evidences in zip(longest_first, each(judge, longest_first), strict=True):
+        found |= {(t.number, t.case): e for t, e in zip(places[where], evidences, strict=True)}
+    answers: list[Evidences] = [{} for _ in questions]
+    for trial in trials:  # in the order in which they were asked
+        answers[trial.number][trial.case] = found[trial.number, trial.case]
+    return answers
+
+
+def _trials(observed: Observation, number: int, question: Question) -> list[_Trial]:
+    proxies, request, initial = question.proxies, question.request, question.initial
     families = {view: len({place.at for place in proxies if place.view == view}) for view in VIEWS}
-
-    def judge(case: Case) -> Evidence:
-        start, family = initial.get(case), families[case.place.view]
-        trial = _Trial(case, proxies[case.place], _asked(request, observed, start, case), start, request, family)
-        if case.place.view == "weight":
-            return _judge_weight(observed, trial)
-        return _judge_embedding(observed, trial) if case.place.view == "embedding" else _judge_additive(observed, trial)
-
-    longest_first = sorted(cases, key=lambda case: case.place.view != "weight")
-    found = dict(zip(longest_first, each(judge, longest_first), strict=True))
-    return {case: found[case] for case in cases}
+    trials = []
+    for place, pair in proxies.items():
+        for tensor in VIEWS[place.view].judged_on:
+            if place.at in observed.sites(place.view, tensor):
+                case = Case(place, tensor)
+                start = initial.get(case)
+                nulls = _asked(request, observed, start, case)
+                trials.append(_Trial(number, case, pair, nulls, start, request, families[place.view]))
+    return trials
 
 
 def _asked(request: Request, observed: Observation, initial: Evidence | None, case: Case) -> list[str]:
@@ -165,6 +182,7 @@ def _fitted(cloud: Cloud, selection: str, method: Method, rank: int, generator: 
 class _Trial:
     """A proxy with the nulls that it is set against, and how many layers it is judged among."""
 
+    number: int  # of the question that it is part of
     case: Case
     pair: tuple[Subspace, Subspace]
     nulls: list[str]
@@ -178,78 +196,69 @@ class _Trial:
         return draws_for(self.family, self.request.resamples)
 
     @property
+    def label_nulls(self) -> list[str]:
+        """Nulls that consist of the gradients under other labels."""
+        return [null for null in self.nulls if null in LABEL_NULLS]
+
+    @property
     def options(self) -> dict[str, Any]:
         """How folds are concluded upon."""
         asked = {"nulls": self.nulls, "initial": self.initial, "resamples": self.draws, "family": max(self.family, 1)}
         return asked | {"seed": self.request.seed, "isotropy": self.request.isotropy}
 
 
-def _judge_additive(observed: Observation, trial: _Trial) -> Evidence:
+def _judge_additive(gradients: Gradients, trial: _Trial) -> Evidence:
     """A view in which energies add up over sequences."""
-    place, tensor = trial.case.place, trial.case.tensor
-    view, at, subset = place.view, place.at, place.subset
-    folds = []
+    subset, folds = trial.case.place.subset, []
     for fitted_on in (0, 1):
         held, subspace = 1 - fitted_on, trial.pair[fitted_on]
-        found = observed.cloud(view, at, tensor, held)
-        sample = found.sample(subset)
-        units = additive_units(sample.values, subspace, sample.sequences)
-        fold = replace(_fold(found.of(subset), subspace, units), sample=(sample.values, sample.sequences))
-        targets: dict[str, tuple[EnergyShare, Units | None]] = {}
-        for null in trial.nulls:
-            if null in LABEL_NULLS:
-                other = observed.cloud(view, at, tensor, held, under=null)
-                rows = other.sample(subset)
-                their_units = additive_units(rows.values, subspace, rows.sequences)
-                targets[null] = energy_share(other.of(subset), subspace), their_units
-        radial = _radial(sample, observed.cloud(view, at, "activations", held).sample(subset))
-        folds.append(replace(fold, radial=radial, targets=targets))
-    return conclude(folds, **trial.options)
+        sample = gradients.sample(subset, held)
+        fold = gradients.fold(subset, held, subspace, gradients.additive_units(subset, held, subspace))
+        targets: dict[str, tuple[EnergyShare, Units | None]] = {
+            null: (
+                gradients.share(subset, held, subspace, null),
+                gradients.additive_units(subset, held, subspace, null),
+            )
+            for null in trial.label_nulls
+        }
+        about = {"sample": (sample.values, sample.sequences), "radial": gradients.radial(subset, held)}
+        folds.append(replace(fold, targets=targets, **about))
+    return conclude(folds, **trial.options, shared=gradients.shared)
 
 
-def _judge_embedding(observed: Observation, trial: _Trial) -> Evidence:
+def _judge_embedding(gradients: Gradients, trial: _Trial) -> Evidence:
     """Folds of types; sequences, which hold types of both, are the units of the input side's gradient.
 
     The output side is not kept by sequence, and an update is no function of the observed sequences alone: no interval.
     """
-    place, tensor, pair = trial.case.place, trial.case.tensor, trial.pair
-    by_sequence = tensor == "gradients"
-    units = typed_units(observed, pair) if by_sequence else None
-    theirs = {null: typed_units(observed, pair, null) for null in trial.nulls if null in LABEL_NULLS}
-    folds = []
+    subset, pair, folds = trial.case.place.subset, trial.pair, []
+    units = gradients.typed_units(pair) if trial.case.tensor == "gradients" else None
+    theirs = {null: gradients.typed_units(pair, null) for null in trial.label_nulls}
     for fitted_on in (0, 1):
-        held, subspace = 1 - fitted_on, trial.pair[fitted_on]
-        fold = _fold(observed.cloud("embedding", place.at, tensor, held).of(place.subset), subspace, units)
-        targets: dict[str, tuple[EnergyShare, Units | None]] = {}
-        for null, other in theirs.items():
-            cloud = observed.cloud("embedding", place.at, tensor, held, under=null)
-            targets[null] = energy_share(cloud.of(place.subset), subspace), other
-        folds.append(replace(fold, targets=targets))
-    return conclude(folds, **trial.options)
+        held, subspace = 1 - fitted_on, pair[fitted_on]
+        targets: dict[str, tuple[EnergyShare, Units | None]] = {
+            null: (gradients.share(subset, held, subspace, null), other) for null, other in theirs.items()
+        }
+        folds.append(replace(gradients.fold(subset, held, subspace, units), targets=targets))
+    return conclude(folds, **trial.options, shared=gradients.shared)
 
 
-def _judge_weight(observed: Observation, trial: _Trial) -> Evidence:
+def _judge_weight(gradients: Gradients, trial: _Trial) -> Evidence:
     """Energies come from the full gradient; pairing, its observed share included, from the sequences kept."""
-    place, folds = trial.case.place, []
+    subset, folds = trial.case.place.subset, []
+    paired = "pairing" in trial.nulls and all(len(gradients.sequences(held).inputs) > 1 for held in (0, 1))
     for fitted_on in (0, 1):
         held, subspace = 1 - fitted_on, trial.pair[fitted_on]
-        stacked = stacked_sequences(observed, place.at, held, None)
-        fold = _fold(_gradient(observed, place.at, held), subspace, bilinear_units(stacked, subspace))
-        targets: dict[str, tuple[EnergyShare, Units | None]] = {}
-        for null in trial.nulls:
-            if null in LABEL_NULLS:
-                share = energy_share(_gradient(observed, place.at, held, null), subspace)
-                targets[null] = share, bilinear_units(stacked_sequences(observed, place.at, held, null), subspace)
-        pairing = {}
-        if "pairing" in trial.nulls and len(stacked.inputs) > 1:
-            x, d = stacked.inputs, stacked.deltas
-            options = {"strata": stacked.strata, "units": stacked.unit}
-            options |= {"draws": trial.draws, "seed": trial.request.seed}
-            pairing["pairing"] = sequence_null(x, d, subspace.basis, **options)
+        fold = gradients.fold(subset, held, subspace, gradients.bilinear_units(held, subspace))
+        targets: dict[str, tuple[EnergyShare, Units | None]] = {
+            null: (gradients.share(subset, held, subspace, null), gradients.bilinear_units(held, subspace, null))
+            for null in trial.label_nulls
+        }
+        pairing = {"pairing": gradients.pairing(held, subspace, trial.draws, trial.request.seed)} if paired else {}
         folds.append(replace(fold, targets=targets, pairing=pairing))
-    if not all(fold.pairing for fold in folds):
+    if not paired:
         trial = replace(trial, nulls=[null for null in trial.nulls if null != "pairing"])
-    return conclude(folds, **trial.options)
+    return conclude(folds, **trial.options, shared=gradients.shared)
 
 
 def draws_for(family: int, asked: int | None) -> int:
@@ -262,20 +271,3 @@ def draws_for(family: int, asked: int | None) -> int:
     (999, 1239, 99)
     """
     return max(DRAWS, 40 * family - 1) if asked is None else asked
-
-
-def _gradient(observed: Observation, at: SiteKey, fold: int, under: str | None = None) -> Moments:
-    return Moments.of(observed.sum("weight", at, "gradients", fold, under=under), higher=False)
-
-
-def _fold(moments: Moments, subspace: Subspace, units: Units | None) -> Fold:
-    """Energies from the full moments, units from the sequences kept."""
-    n, share = round(float(moments.count)), energy_share(moments, subspace)
-    return Fold(subspace, share, moments.second, moments.covariance, n, units)
-
-
-def _radial(gradients: Sample, activations: Sample) -> tuple[float, float] | None:
-    """Energy along the activation, where both samples hold the same tokens in one order."""
-    if not torch.equal(gradients.sequences, activations.sequences):
-        return None
-    return radial_energy(gradients.values, activations.values)

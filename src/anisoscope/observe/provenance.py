@@ -12,11 +12,10 @@ from typing import Any
 
 import torch
 
-from anisoscope.evidence.conclude import FRAMES
 from anisoscope.evidence.frequency import BINS
 from anisoscope.evidence.inference import FEWEST_EFFECTIVE, FEWEST_UNITS
+from anisoscope.evidence.isotropy_gain import FRAMES, ZETA
 from anisoscope.evidence.pairing import CLASS_WIDTH, SMALLEST_CLASS
-from anisoscope.evidence.spectral import ZETA
 from anisoscope.geometry.dimension import DISCARD
 from anisoscope.observe.gathering import SKETCH
 from anisoscope.observe.judging import SEMI_NMF_ITERATIONS

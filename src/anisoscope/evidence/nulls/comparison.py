@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor
 from anisoscope.evidence.fold import Fold
 from anisoscope.evidence.inference import Spread, effective_units, log_odds, two_sided_p
 from anisoscope.evidence.result import Evidence
+from anisoscope.evidence.shared import Shared
 from anisoscope.evidence.units import Units
 
 
@@ -29,6 +30,7 @@ class Judged:
     resamples: int
     seed: int
     family: int = 1  # layers that p is adjusted over
+    shared: Shared = field(default_factory=Shared)  # with other proxies of the same cloud
 
     @property
     def count(self) -> int:
