@@ -12,14 +12,9 @@ from pathlib import Path
 
 import torch
 
-from anisoscope.evidence.spectral import (
-    axes_draws,
-    common_frames,
-    haar_draws,
-    haar_draws_of_folds,
-    isotropy_gain,
-    normal_draws,
-)
+from anisoscope.evidence.isotropy_gain import isotropy_gains
+from anisoscope.evidence.shared import Shared
+from anisoscope.evidence.spectral import axes_draws, haar_draws, haar_draws_of_folds, normal_draws
 from anisoscope.evidence.tables import frame_squares, haar_frames, haar_weights
 from bench.machine import RESULTS, publish
 
@@ -62,19 +57,22 @@ def measure(sites: int, device: str) -> dict:
 
     def with_gain():
         with_normal()
-        frames = haar_frames(WIDTH, RANK, FRAMES, 0).to(device)
         for c, q in zip(covariance, basis, strict=True):
-            isotropy_gain(c[None], q[None], frames[None])
+            isotropy_gains([c], [q], FRAMES, 0)
 
-    def two_folds():
-        """Both folds of every site, by one rotation: energy and isotropy gain."""
-        for m, c, q in zip(second, covariance, basis, strict=True):
-            haar_draws_of_folds([m, 0.9 * m], [q, q], DRAWS, 0)
-            for frame in common_frames([q, q], FRAMES, 0):
-                isotropy_gain(c[None], q[None], frame[None])
+    others = basis.roll(1, 2)
+
+    def two_folds(proxies: int = 1):
+        """Both folds of every site, by one rotation: energy and isotropy gain of some proxies of one cloud."""
+        for m, c, q, p in zip(second, covariance, basis, others, strict=True):
+            shared, seconds_, covariances = Shared(), [m, 0.9 * m], [c, 0.9 * c]
+            for _ in range(proxies):
+                haar_draws_of_folds(seconds_, [q, p], DRAWS, 0, shared)
+                isotropy_gains(covariances, [q, p], FRAMES, 0, shared)
 
     acts = {"energy, 999 haar": energy, "and normal": with_normal, "and isotropy gain": with_gain,
             "two folds, haar and gain": two_folds,
+            "of six proxies of one cloud": lambda: two_folds(6),
             "axes alone": lambda: axes_draws(second, basis, DRAWS, 0)}  # fmt: skip
     return {"sites": sites, "device": device, "eigvalsh_seconds": unit,
             "multiples": {name: seconds(act, device) / unit for name, act in acts.items()}}  # fmt: skip

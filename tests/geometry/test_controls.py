@@ -10,6 +10,7 @@ from scipy import stats
 from anisoscope import levina_bickel, neighbours, two_nn
 from anisoscope.geometry.controls import Elliptical, elliptical_like, gaussian_like
 from anisoscope.geometry.material import Material
+from anisoscope.geometry.neighbours import neighbours_of_first
 from anisoscope.geometry.registry import methods, register_measure, unregister_measure
 from anisoscope.geometry.results import Estimate
 from anisoscope.study.measure import measure_cloud
@@ -206,3 +207,15 @@ def test_a_measure_from_outside_keeps_its_own_floor():
     assert one.floor == 0.25
     assert len(seen) == 1
     assert all(r.floor > 0 for r in measured.table if r.measure in ("two_nn", "levina_bickel", "gride"))
+
+
+def test_some_points_of_a_control_have_their_neighbours_among_all_of_its_rows():
+    """Of 1 500 rows the first 1 024 are judged: exact distances, and the dimension of all but for sampling."""
+    x = gaussian(1500, np.linspace(2, 0.2, 30).tolist())
+    every, some = neighbours(x, 12), neighbours_of_first(x, 1024, 12)
+    np.testing.assert_allclose(some.distances, every.distances[:1024], rtol=1e-12)
+    assert float(two_nn(some)) == pytest.approx(float(two_nn(every)), rel=0.06)
+    assert some.n == 1024
+    assert bool((some.indices < 1024).all())
+    inside = every.indices[:1024] < 1024
+    assert torch.equal(some.indices[inside], every.indices[:1024][inside])

@@ -47,6 +47,16 @@ def test_the_nearest_of_some_rows_are_those_of_all_rows():
     torch.testing.assert_close(indices, search.nearest(x, 9)[1][rows])
 
 
+@pytest.mark.parametrize("mean", [0.0, 1e4])
+def test_many_rows_are_searched_in_float32_and_exact_all_the_same(mean):
+    """At a mean of 1e4 float32 candidates are in doubt, and what is in doubt is searched again."""
+    x = gaussian(900, [1.0] * 5, mean=mean)
+    rows = torch.randperm(900, generator=torch.Generator().manual_seed(0))[:400]
+    distances, indices = search.nearest_to(x, rows, 9)
+    np.testing.assert_allclose(distances, slow.neighbour_distances(x, 9)[rows.numpy()], rtol=1e-9)
+    torch.testing.assert_close(indices, search.nearest(x, 9)[1][rows])
+
+
 @pytest.mark.parametrize("width", [3, 6, 60])
 @pytest.mark.parametrize("noise", [0.0, 0.02])
 def test_a_fit_equals_the_slow_reference(width, noise):

@@ -14,9 +14,11 @@ import torch
 from torch import Tensor
 
 from anisoscope.geometry.controls import gaussian_like
-from anisoscope.geometry.neighbours import Neighbours, neighbours
+from anisoscope.geometry.neighbours import Neighbours, neighbours, neighbours_of_first
 from anisoscope.stats.directions import Directions, UnitSum
 from anisoscope.stats.moments import Moments
+
+_CONTROL_POINTS = 1024  # of a Gaussian control: their dimension is then known to 3 % of itself
 
 
 class Spectrum:
@@ -90,12 +92,16 @@ class Material:
 
     @cached_property
     def gaussian_neighbours(self) -> Neighbours | None:
-        """The same of a Gaussian cloud with as many distinct rows and their covariance, and no other structure."""
+        """The same of a Gaussian cloud with as many distinct rows and their covariance, and no other structure.
+
+        Some of its points are enough: they have their neighbours among all, and are as good as any others.
+        """
         found = self.neighbours
         if self.sample is None or found is None or found.problem is not None:
             return None
         distinct_ND = self.sample if found.n == self.sample.shape[0] else self.sample[found.rows]
-        return neighbours(gaussian_like(distinct_ND, seed=self.seed), self._k)
+        drawn_ND = gaussian_like(distinct_ND, seed=self.seed)
+        return neighbours_of_first(drawn_ND, _CONTROL_POINTS, self._k)
 
     def part(self, name: str) -> Any:
         """A part by its name."""

@@ -25,6 +25,7 @@ from anisoscope.geometry.duplicates import column_means, find_duplicates
 BLOCK_ROWS = 2048
 _GROUP = 64  # divides BLOCK_ROWS
 _SLACK = 4
+_MANY_ROWS = 256  # from here on candidates in float32 are worth their check
 _CHUNK_NUMBERS = 1 << 19
 _NEAR_LIMIT = 0.2
 
@@ -105,14 +106,53 @@ def nearest(x_ND: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return distances_Nk, indices_Nk
 
 
+def neighbours_of_first(x_ND: Tensor, points: int, k: int) -> Neighbours:
+    """The k nearest neighbours of the first rows among all; no two rows may be equal.
+
+    Distances are those among all rows. A neighbour that is not among the first has no number of its own here: in
+    ``indices`` the point itself stands for it.
+    """
+    rows_P = torch.arange(min(points, x_ND.shape[0]), device=x_ND.device)
+    distances, indices = nearest_to(x_ND, rows_P, min(k, x_ND.shape[0] - 1))
+    return Neighbours(distances, torch.where(indices < len(rows_P), indices, rows_P[:, None]), rows_P, 0, 0)
+
+
 def nearest_to(x_ND: Tensor, rows_P: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The k nearest other rows of some rows only: ``O(PND)``, for measures that judge a sample of the points."""
     n, mean_D = x_ND.shape[0], column_means(x_ND)
+    if len(rows_P) >= _MANY_ROWS and k + _SLACK < n - 1:
+        return _nearest_to_many(x_ND, mean_D, rows_P, k)
     found = []
     for rows in rows_P.split(BLOCK_ROWS):
         candidates_Rm = _candidates_in_double(x_ND, mean_D, rows, min(k + _SLACK, n - 1))
         found.append(_measured(x_ND, rows, candidates_Rm, k))
     return torch.cat([distances for distances, _ in found]), torch.cat([indices for _, indices in found])
+
+
+def _nearest_to_many(x_ND: Tensor, mean_D: Tensor, rows_P: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """By candidates in float32, as all rows against all are; whatever they leave in doubt is searched in float64."""
+    n, m = x_ND.shape[0], k + _SLACK
+    scale = _power_of_two(x_ND, mean_D)
+    y_ND = _centred(x_ND, mean_D, scale)
+    squares_N = (y_ND * y_ND).sum(1)
+    squares_N[n:] = math.inf
+    best = _Best.none(len(rows_P), m, y_ND)
+    for part in _blocks(len(rows_P)):
+        rows_R = rows_P[part]
+        for others in _blocks(y_ND.shape[0]):
+            tile_RJ = torch.addmm(squares_N[others], y_ND[rows_R], y_ND[others].T, alpha=-2)
+            tile_RJ += squares_N[rows_R, None]
+            own_R = rows_R - others.start
+            inside = ((own_R >= 0) & (own_R < tile_RJ.shape[1])).nonzero()[:, 0]
+            tile_RJ[inside, own_R[inside]] = math.inf
+            best.absorb(part, tile_RJ, others.start, transposed=False)
+    distances, indices = _measured(x_ND, rows_P, best.indices, k)
+    norms_P = torch.linalg.vector_norm(y_ND[rows_P], dim=1).double()
+    unsure = _unproven(scale * distances[:, -1], best.values[:, -1].double(), norms_P, _error(y_ND))
+    for some in unsure.split(BLOCK_ROWS):
+        again = _candidates_in_double(x_ND, mean_D, rows_P[some], m)
+        distances[some], indices[some] = _measured(x_ND, rows_P[some], again, k)
+    return distances, indices
 
 
 def _blocks(n: int, first: int = 0) -> Iterator[slice]:

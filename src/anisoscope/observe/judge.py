@@ -142,7 +142,7 @@ class Judge:
                 "observe larger batches",
             )
         require_finite(observed.statistics)
-        rows = measure_rows(observed, self._each) + probe_rows(observed, FEWEST)
+        rows = measure_rows(observed, self._each) + probe_rows(observed, FEWEST, self._each)
         rolling = fit_proxies(observed, self._request, self._each)
         anchored = self._anchored_for(observed)
         questions = [Question(rolling, self._request, self._initial), Question(anchored, self._request, self._initial)]

@@ -102,24 +102,28 @@ def measure_rows(observed: Observation, each: Each = each_in_turn) -> list[Row]:
     return [row for rows in each(measured, cases) for row in rows]
 
 
-def probe_rows(observed: Observation, fewest: int) -> list[Row]:
+def probe_rows(observed: Observation, fewest: int, each: Each = each_in_turn) -> list[Row]:
     """Registered measures of neighbours, on the probe, layer by layer."""
     asked = [method for method in methods(training=True) if method.needs == "neighbours"]
     k = max((method.k for method in asked), default=0)
-    rows = []
-    for at, kept in sorted(observed.probe.items()):
-        sample = kept.sample()
-        for subset, chosen in (("all", sample.positions >= 0), ("no-first", sample.positions > 0)):
-            x_ND = sample.values[chosen]
-            material = Material(sample=lambda x_ND=x_ND: x_ND, k=k)
-            common = stamp(observed) | at_columns(at) | {"view": "representation", "tensor": "activations"}
-            common |= {"subset": subset, "width": x_ND.shape[1], "variant": "probe"}
-            for method in asked:
-                for _, found in method.estimates(material, usual=True):
-                    few = f"{found.n} unique rows, fewer than {fewest}" if found.n < fewest else None
-                    note = "; ".join(note for note in (found.note, few) if note) or None
-                    rows.append(estimate_row(common, found, measure=method.name, note=note))
-    return rows
+
+    def measured(which: tuple[SiteKey, str]) -> list[Row]:
+        at, subset = which
+        sample = observed.probe[at].sample()
+        x_ND = sample.values if subset == "all" else sample.values[sample.positions > 0]
+        material = Material(sample=lambda: x_ND, k=k)
+        common = stamp(observed) | at_columns(at) | {"view": "representation", "tensor": "activations"}
+        common |= {"subset": subset, "width": x_ND.shape[1], "variant": "probe"}
+        rows = []
+        for method in asked:
+            for _, found in method.estimates(material, usual=True):
+                few = f"{found.n} unique rows, fewer than {fewest}" if found.n < fewest else None
+                note = "; ".join(note for note in (found.note, few) if note) or None
+                rows.append(estimate_row(common, found, measure=method.name, note=note))
+        return rows
+
+    cases = [(at, subset) for at in sorted(observed.probe) for subset in _SUBSETS]
+    return [row for rows in each(measured, cases) for row in rows]
 
 
 def drift_rows(observed: Observation, now: Proxies, before: Proxies, *, since: str) -> list[Row]:

@@ -52,14 +52,14 @@ class Series:
         except Exception as error:
             self.failed(observed.step, error)
         else:
-            self._write(found)
+            self._write(found, observed.step)
 
     def failed(self, step: int, error: Exception) -> None:
         """Record an observation that did not come about; the error is kept for whoever is strict."""
         self.error = self.error or error
         expected = isinstance(error, BrokenRuleError | AnisoscopeError)
         why = str(error) if expected else f"{type(error).__name__}: {error}"
-        self._write(Judgement([skipped_row(step, why)]))
+        self._write(Judgement([skipped_row(step, why)]), step)
 
     def memory(self, step: int, between: Between) -> Memory:
         """All that a restart needs, once everything that was handed over is judged.
@@ -78,7 +78,7 @@ class Series:
         """Let go of everything but the rows."""
         self._judge.dismiss()
 
-    def _write(self, found: Judgement) -> None:
+    def _write(self, found: Judgement, step: int) -> None:
         rows = found.rows if self._token_text is None else with_token_texts(found.rows, self._token_text)
         self.rows += rows
         if self._sink is None:
@@ -86,7 +86,6 @@ class Series:
         try:
             self._sink.write(rows)
             if isinstance(self._sink, Keeper):
-                step = rows[0]["step"]
                 for timing, bases in found.bases.items():
                     self._sink.keep("subspaces", timing, step, bases, every=self._keep_bases)
                 if found.spectra:
@@ -94,4 +93,4 @@ class Series:
         except Exception as error:  # a full disk must not stop a training; strict raises it
             self.error = self.error or error
             self._unwritten = str(error)
-            self.rows.append(skipped_row(rows[0]["step"], f"the sink failed: {type(error).__name__}: {error}"))
+            self.rows.append(skipped_row(step, f"the sink failed: {type(error).__name__}: {error}"))

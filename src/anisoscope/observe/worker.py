@@ -14,6 +14,7 @@ import os
 import queue
 import threading
 import time
+import traceback
 import weakref
 from collections.abc import Callable
 
@@ -141,14 +142,11 @@ class Worker:
         while (observed := self._waiting.get()) is not None:
             try:
                 self._judge(observed)
-                tensors = observed.tensors()
-                del observed
-                _let_go(tensors)
-            except BaseException:  # a judge records what goes wrong; if even that fails, nobody must wait for ever
-                with self._lock:
-                    self._left.clear()
-                    self._lock.notify_all()
-                raise
+            except BaseException:  # a judge records what goes wrong; if even that fails, the training must not wait
+                traceback.print_exc()
+            tensors = observed.tensors()
+            del observed
+            _let_go(tensors)
             with self._lock:
                 self._left.pop(0)
                 self._lock.notify_all()
