@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import io
+import contextlib
 import json
 import os
 from collections.abc import Iterable, Mapping
@@ -12,16 +12,15 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from anisoscope.errors import AnisoscopeError, broken
 from anisoscope.store.files import Folder
 from anisoscope.store.lock import Lock
+from anisoscope.store.parts import compact, expand, part_name, read_parts, write_part
 from anisoscope.store.schema import COLUMNS, SCHEMA, SCHEMA_VERSION, as_table, require_known
 from anisoscope.store.version_1 import from_version_1
 
 MANIFEST = "manifest.json"
-_PART, _ENDING = "rows-", ".parquet"
 
 
 class Run:
@@ -83,10 +82,7 @@ class Run:
                 f"{len(steps)} steps by {writer!r}",
                 "write each observation on its own",
             )
-        step = steps.pop()
-        content = io.BytesIO()
-        pq.write_table(table, content, compression="zstd")
-        self._folder.write(f"{_PART}{writer}-{-1 if step is None else step:09d}{_ENDING}", content.getvalue())
+        write_part(self._folder, part_name(writer, steps.pop()), table)
 
     def sink(self, writer: str, **constant: Any) -> Sink:
         """Something with ``write(rows)`` that adds constant columns (``model``, ``role``, ``seed``) to every row."""
@@ -94,11 +90,12 @@ class Run:
 
     def table(self) -> pa.Table:
         """All rows as an Arrow table, in the order of writers and steps."""
-        self.damaged, parts = [], []
-        for name in self._folder.names(_ENDING):
+        found, self.damaged = read_parts(self._folder)
+        parts = []
+        for name, part in found.items():
             try:
-                parts.append(_completed(_read_alone(self._folder.read(name)), self.schema_version))
-            except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError):
+                parts.append(_completed(part, self.schema_version))
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
                 self.damaged.append(name)
         return pa.concat_tables(parts) if parts else SCHEMA.empty_table()
 
@@ -154,7 +151,10 @@ class Run:
         return ", ".join(name.removesuffix(".safetensors") for name in self._folder.names(".safetensors")) or "none"
 
     def close(self, status: str | None = None) -> None:
-        """Let others write; ``status`` goes into the manifest."""
+        """Let others write; ``status`` goes into the manifest. Parts of a finished run become one a model and seed."""
+        if status == "finished" and self.schema_version == SCHEMA_VERSION:
+            with contextlib.suppress(AnisoscopeError):  # a full disk: the parts are as good
+                compact(self._folder)
         if status is not None:
             self.update(status=status, ended=_now())
         if self._lock is not None:
@@ -228,7 +228,14 @@ def open_run(path: str | os.PathLike[str], *, write: bool = False) -> Run:
     if not isinstance(manifest, dict):
         raise AnisoscopeError(f"the {MANIFEST} of {folder} is damaged: no object")
     require_known(manifest.get("schema_version"), str(folder))
-    return Run(folder, manifest, _locked(folder) if write else None)
+    run = Run(folder, manifest, _locked(folder) if write else None)
+    if write:
+        try:
+            expand(folder)
+        except BaseException:
+            run.close()
+            raise
+    return run
 
 
 def _locked(folder: Folder) -> Lock | None:
@@ -243,14 +250,6 @@ def _locked(folder: Folder) -> Lock | None:
     lock = Lock(local)
     lock.acquire()
     return lock
-
-
-def _read_alone(content: bytes) -> pa.Table:
-    """A part, read in this thread: Arrow's pools may abort a process that ends while they start (apache/arrow #34314).
-
-    ``use_threads=False`` spares only the pool for work; the one for input is spared by no buffering ahead.
-    """
-    return pq.ParquetFile(pa.BufferReader(content), pre_buffer=False).read(use_threads=False)
 
 
 def _completed(part: pa.Table, version: int) -> pa.Table:

@@ -24,6 +24,7 @@ from anisoscope.observe.memory import Memory
 from anisoscope.observe.provenance import provenance
 from anisoscope.observe.rows import skipped_row
 from anisoscope.observe.statistics import Statistics, merged
+from anisoscope.store.parts import part_name
 from anisoscope.store.run import Run, create_run, open_run
 from anisoscope.study.checkpoint_jobs import (
     Job,
@@ -232,7 +233,7 @@ class _Waves:
                 about = {"model": job.name, "seed": job.seed, "role": self._run.manifest["role"]}
                 self._run.write(f"{job.writer}-skipped", [skipped_row(job.step, outcome.error) | about])
         elif last:
-            self._run.remove_file(f"rows-{job.writer}-skipped-{job.step:09d}.parquet")
+            self._run.remove_file(part_name(f"{job.writer}-skipped", job.step))
             self._run.update(done=[*self._run.manifest["done"], job.writer])
             if job.origin is not None:
                 self._keeping.used(job.origin)
