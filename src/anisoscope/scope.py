@@ -8,6 +8,7 @@ judges them on the other. Between observations nothing is attached and nothing i
 from __future__ import annotations
 
 import os
+import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -27,6 +28,7 @@ from anisoscope.observe.agreement import Said, agreed, parted
 from anisoscope.observe.assemble import Assembly
 from anisoscope.observe.beside import JudgeBeside
 from anisoscope.observe.choosing import choose
+from anisoscope.observe.cost import Cost
 from anisoscope.observe.embedding import vocabulary_of
 from anisoscope.observe.finalize import UpdateWait
 from anisoscope.observe.gathering import Gathering
@@ -188,10 +190,12 @@ class Scope:
                 yield
             else:
                 with ExitStack() as stack:
+                    began = time.perf_counter()
                     taps = self._attached(stack, documents)
+                    attaching = time.perf_counter() - began
                     yield
                 try:
-                    self._finish(taps)
+                    self._finish(taps, time.perf_counter() - attaching)
                 except Exception as error:
                     self._worker.drain()  # judgements under way keep their place before this row
                     self._series.failed(self._step, error)
@@ -279,7 +283,7 @@ class Scope:
         tapped = Taps(self._model, sites, listener, layers=layers, remember=remember, documents=known)
         return stack.enter_context(tapped)
 
-    def _finish(self, taps: Taps) -> None:
+    def _finish(self, taps: Taps, began: float) -> None:
         """The end of a step: nothing is lost if this rank fails here, for it says so to the others."""
         listener = taps.listener
         assert isinstance(listener, Gathering)
@@ -302,6 +306,7 @@ class Scope:
         refused = "labels are not tried again where steps are accumulated" if self._schedule.always else None
         about = {"step": self._step, "between": between, "frequency": self._tally.plus(statistics), "refused": refused}
         observation = self._assembly.make(self._model, self.sites, taps, statistics, **about)
+        observation = replace(observation, cost=Cost(watched=taps.seconds + time.perf_counter() - began))
         if "embedding" in self.views and self.sites.embedding is not None:
             self._update.hold(observation, self.sites.embedding.module)
         else:

@@ -360,6 +360,13 @@ MEASURES: dict[str, Measure] = _by_name(
         Measure("angle", "principal angle", "mean principal angle to an earlier proxy", unit="degrees"),
         Measure("concept", "concept", "share of a token in what a concept receives"),
         Measure("loss", "loss", "mean loss a token", unit="nats", variants=(("", ""), ("train", ""), ("held-out", ""))),
+        Measure(
+            "cost",
+            "seconds spent",
+            "on one observation: in the training's thread, moving statistics to the host, judging",
+            unit="s",
+            variants=(("", ""), ("watched", "watching"), ("moved", "moving to the host"), ("evaluated", "judging")),
+        ),
         Measure("unigram_entropy", "unigram entropy", "loss of a model that knows token frequencies only", unit="nats"),
         Measure("frequency_correlation", "correlation with log count", no_effect=0.0),
         Measure("type_place", "distance of a type to the centroid"),

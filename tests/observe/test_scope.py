@@ -2,6 +2,7 @@
 
 import gc
 import math
+import time
 import weakref
 
 import pytest
@@ -469,3 +470,18 @@ def test_accumulated_micro_batches_may_share_the_memory_of_their_tokens(monkeypa
         scope.close()
     assert counts[0]
     assert counts[0] == counts[1]
+
+
+def test_every_observation_says_what_it_cost():
+    """Host seconds of watching are within those of the step; judging takes some, and nothing was moved from a GPU."""
+    model = build("gpt2")
+    scope = small(model, schedule=[0, 2])
+    began = time.perf_counter()
+    for seed in range(3):
+        with scope.step():
+            model(**batch(sequences=12, padded=False, seed=seed)).loss.backward()
+    rows = [r for r in scope.rows() if r["measure"] == "cost"]
+    whole = time.perf_counter() - began
+    assert [(r["step"], r["variant"]) for r in rows] == [(s, v) for s in (0, 2) for v in ("watched", "evaluated")]
+    assert all(r["value"] > 0 and r["tokens"] for r in rows)
+    assert sum(r["value"] for r in rows) < whole

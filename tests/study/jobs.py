@@ -72,6 +72,7 @@ class Quiet:
 def comparable(run):
     """All rows of a run, in an order that does not depend on how they were written, without what may differ."""
     rows = run.table().drop_columns(list(ROWS_THAT_DIFFER)).to_pylist()
+    rows = [row for row in rows if row["measure"] != "cost"]  # seconds
     return sorted((tuple(_plain(row[name]) for name in sorted(row)) for row in rows), key=repr)
 
 

@@ -12,6 +12,7 @@ one is where the gradient can be seen, and it is taken there.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -54,6 +55,7 @@ class _Line:
     listener: Listener | None
     heard: set[tuple[str, SiteKey]]
     error: Exception | None = None
+    seconds: float = 0.0  # spent listening
 
     def tell(self, kind: str, at: SiteKey, *tensors: Tensor, batch: Batch) -> None:
         self.heard.add((kind, at))
@@ -63,11 +65,13 @@ class _Line:
         """Call the listener as if the user's autocast were not there; an error ends the line, never the training."""
         if self.listener is None:
             return
+        began = time.perf_counter()
         try:
             with torch.no_grad(), torch.autocast(device_type, enabled=False):
                 act(self.listener)
         except Exception as error:
             self.error, self.listener = error, None
+        self.seconds += time.perf_counter() - began
 
 
 @dataclass(slots=True, eq=False)
@@ -135,6 +139,11 @@ class Taps:
             self._off.pop()()
         self._pending.clear()
         self._batch = self.first_hidden = None
+
+    @property
+    def seconds(self) -> float:
+        """Time spent on what passed, in the thread of the training."""
+        return 0.0 if self._line is None else self._line.seconds
 
     def require_heard(self) -> None:
         """Raise what the listener raised, or if a tap never fired: an empty plot would look like a result."""

@@ -77,8 +77,12 @@ def _run(settings: PairSettings | None, resume: str | None, out: str | None) -> 
 
 def _report(run: Run, console: Console) -> None:
     """The page of the run, whatever has come of it."""
+    from anisoscope.report.cost import cost_in_words
     from anisoscope.report.make import make_report, write_whole
 
     page = Path(run.path) / "report.html"
     write_whole(page, make_report([run.path]).encode())
     console.print(f"report: {page}", markup=False)
+    cost = cost_in_words(run.table().to_pylist())
+    if cost is not None:
+        console.print(f"cost of watching: {cost}", markup=False)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from anisoscope.geometry.material import Material, joined
 from anisoscope.geometry.registry import methods
 from anisoscope.geometry.results import Estimate, ScalePoint
 from anisoscope.geometry.subspace import principal_angles
+from anisoscope.observe.cost import Cost
 from anisoscope.observe.judging import Case, Each, Place, Proxies, each_in_turn
 from anisoscope.observe.measure_units import kept_units
 from anisoscope.observe.statistics import Observation
@@ -181,6 +183,16 @@ def evidence_rows(case: Case, found: Evidence, timing: str, observed: Observatio
 def skipped_row(step: int, why: str, tokens: int | None = None) -> Row:
     """An observation that did not come about, and the reason."""
     return row(step=step, tokens=tokens, subset=None, measure="skipped", note=why)
+
+
+def cost_rows(rows: Sequence[Row], cost: Cost) -> list[Row]:
+    """What an observation cost, stamped as its other rows are; what took no time is left out."""
+    when = {name: rows[0][name] for name in ("step", "tokens")} if rows else {}
+    return [
+        row(**when, subset=None, measure="cost", variant=kind, value=seconds)
+        for kind, seconds in asdict(cost).items()
+        if seconds
+    ]
 
 
 def undetermined_row(observed: Observation, what: str, why: str) -> Row:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
 from anisoscope.errors import AnisoscopeError, BrokenRuleError
 from anisoscope.observe.judge import Judgement, Judging
 from anisoscope.observe.memory import Memory
-from anisoscope.observe.rows import Row, skipped_row, with_token_texts
+from anisoscope.observe.rows import Row, cost_rows, skipped_row, with_token_texts
 from anisoscope.observe.statistics import Between, Observation
 
 
@@ -47,12 +49,14 @@ class Series:
 
     def judge(self, observed: Observation) -> None:
         """Judge and write; whatever goes wrong becomes a row."""
+        began = time.perf_counter()
         try:
             found = self._judge.judged(observed)
         except Exception as error:
             self.failed(observed.step, error)
         else:
-            self._write(found, observed.step)
+            cost = replace(observed.cost, evaluated=time.perf_counter() - began)
+            self._write(replace(found, rows=[*found.rows, *cost_rows(found.rows, cost)]), observed.step)
 
     def failed(self, step: int, error: Exception) -> None:
         """Record an observation that did not come about; the error is kept for whoever is strict."""

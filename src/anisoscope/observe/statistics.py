@@ -17,6 +17,7 @@ from torch import Tensor
 
 from anisoscope.capture.sites import SiteKey
 from anisoscope.errors import broken
+from anisoscope.observe.cost import Cost
 from anisoscope.observe.tables import TableReading
 from anisoscope.stats.moments import STATE_DTYPE, Moments
 from anisoscope.stats.reduce import Company, all_reduce
@@ -92,6 +93,7 @@ class Observation:
     tables: dict[str, TableReading] = field(default_factory=dict)  # of embeddings, where frequency is asked for
     embedding: Tensor | None = None  # (V, D), until clouds of types are made
     embedding_site: str = ""
+    cost: Cost = field(default_factory=Cost)
 
     def merge(self, other: Observation) -> Observation:
         """Both parts of one observation, before they are finalized."""

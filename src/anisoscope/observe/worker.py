@@ -17,6 +17,7 @@ import time
 import traceback
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -129,7 +130,9 @@ class Worker:
             size = observed.bytes
             ferry = ferry or Ferry()
             ferry.stream.wait_event(event)
+            began = time.perf_counter()
             observed = observed.copied(ferry.to_host)
+            observed = replace(observed, cost=replace(observed.cost, moved=time.perf_counter() - began))
             with self._lock:
                 self._on_device -= size
                 self._lock.notify_all()

@@ -6,6 +6,7 @@ from collections import Counter
 from datetime import datetime
 from typing import Any
 
+from anisoscope.report.cost import cost_in_words
 from anisoscope.report.reading import Context, Source
 from anisoscope.report.tree import Block, Cell, Section, Table, Text, Tone
 from anisoscope.report.words import counted
@@ -132,6 +133,8 @@ def _table(source: Source) -> Table:
     order = [*(key for key in FIRST if facts.get(key) is not None), *(key for key in facts if key not in FIRST)]
     lines = [(key, text) for name in order for key, text in _flat(name, facts[name])]
     lines += [("rows", f"{len(source.rows):,}"), ("observed at", _observed(source)), ("path", source.path)]
+    cost = cost_in_words(source.rows)
+    lines += [("cost of watching", cost)] if cost else []
     lines += _flat("config", config) if config else [("config", "none recorded")]
     rows = [[Cell(key), Cell(text)] for key, text in lines]
     caption = "As the manifest of the run says; what it does not say is not shown."

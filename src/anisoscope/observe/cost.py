@@ -1,0 +1,18 @@
+"""What an observation cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Seconds of one observation.
+
+    ``watched``: in the training's own thread, extra passes under other labels included (on a GPU the time to launch the
+    work, not to do it); ``moved``: from the GPU to the host, beside the training; ``evaluated``: to be judged.
+    """
+
+    watched: float = 0.0
+    moved: float = 0.0
+    evaluated: float = 0.0
