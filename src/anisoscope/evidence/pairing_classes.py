@@ -65,7 +65,7 @@ class PairingNull:
 
     Where sequences were permuted there is also the ``observed`` energy of what was kept of them; ``lost`` and
     ``observed_lost`` are both with one unit left out, for each unit; ``sizes`` is each unit's own gradient energy.
-    ``dropped`` sequences were in classes too small to permute.
+    ``dropped`` sequences were in classes too small to permute. There are ``arrangements`` ways to permute the others.
     """
 
     inside: float
@@ -76,6 +76,7 @@ class PairingNull:
     observed_lost: Energy | None = None
     sizes: Tensor = field(default_factory=lambda: torch.zeros(0, device="cpu"))
     dropped: int = 0
+    arrangements: float = math.inf
 
     @property
     def share(self) -> float:
@@ -118,6 +119,7 @@ def paired_energies(
         total.observed_lost,
         total.sizes,
         dropped,
+        math.prod(float(math.factorial(len(c.members))) for c in classes),
     )
 
 
