@@ -5,10 +5,11 @@ import math
 import pytest
 import torch
 
-from anisoscope import Subspace, judge
+from anisoscope import Subspace, cross_fit_weight, judge
 from anisoscope.testing import rotation
 from anisoscope.verdict import outcome_of
 from reference import slow_arrangements as slow
+from reference import slow_jackknife
 from reference.slow_evidence import classes
 
 DRAWS = 4999
@@ -73,3 +74,31 @@ def test_axes_is_the_exact_test_up_to_its_draws(seed):
     found = judge(g, proxy, nulls=("axes",), resamples=DRAWS, isotropy=False)
     assert found.p["axes"] == pytest.approx(p, abs=8 * math.sqrt(p / 2 / DRAWS) + 2 / DRAWS)
     assert found.p_floor["axes"] == pytest.approx(2 / 32)
+
+
+def test_the_interval_over_pairing_is_that_of_arrangements_without_each_sequence():
+    """Two folds, each of two classes of four: the classes stay what they were when a sequence goes."""
+    x, d, strata = (torch.cat(pair) for pair in zip(sequences(21), sequences(22), strict=True))
+    side = torch.arange(16) // 8
+    bases = [rotation(5, seed=fold)[:, :2].contiguous() for fold in (0, 1)]
+
+    def other_fold(rows):
+        """Each fold is judged by its own of the two bases."""
+        return Subspace(bases[0] if torch.equal(rows, x[side == 1].flatten(0, 1)) else bases[1])
+
+    options = {"method": other_fold, "folds": side, "nulls": ("pairing",), "strata": strata, "resamples": 9}
+    found = cross_fit_weight(x, d, isotropy=False, **options)
+    given = [(x[fold == side].numpy(), d[fold == side].numpy()) for fold in (0, 1)]
+    grouped = [classes(strata[fold == side].numpy()) for fold in (0, 1)]
+    members = [[member[0] for group in fold for member in group] for fold in grouped]
+
+    def statistic(kept):
+        folds = []
+        for (inputs, deltas), groups, stay in zip(given, grouped, kept, strict=True):
+            folds.append((inputs, deltas, [[m for m in group if m[0] in stay] for group in groups]))
+        return slow.odds_over_pairing(folds, [basis.numpy() for basis in bases])
+
+    e = found.enrichment["pairing"]
+    error, df = slow_jackknife.error_and_df(slow_jackknife.without_each(members, statistic))
+    assert math.log(e.value) == pytest.approx(statistic(members), rel=1e-6)
+    assert (e.se, e.df) == pytest.approx((error, df), rel=1e-6)

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import torch
-from reference import slow_jackknife
-from reference.slow_evidence import isoscore_star, isotropy_gain
 
 from anisoscope import Subspace, cross_fit, cross_fit_weight
 from anisoscope.testing import rotation
+from reference import slow_jackknife
+from reference.slow_evidence import isoscore_star, isotropy_gain
 
 RANK, ZETA = 3, 0.2
 

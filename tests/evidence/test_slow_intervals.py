@@ -5,7 +5,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from reference import slow_energy, slow_jackknife
 from scipy import stats
 
 from anisoscope import Subspace, cross_fit, cross_fit_weight, judge
@@ -16,6 +15,7 @@ from anisoscope.evidence.pooled import pool
 from anisoscope.evidence.typed_units import TypedUnits
 from anisoscope.stats.moments import Moments
 from anisoscope.testing import rotation
+from reference import slow_energy, slow_jackknife
 
 WIDTH, RANK, OUT = 7, 2, 4
 DOCUMENTS = torch.tensor([3, 3, 5, 8, 8, 8, 11, 12, 14, 15, 15, 20, 21, 22, 23, 24, 25, 26, 27, 28])
@@ -143,9 +143,7 @@ def test_the_table_of_an_embedding_is_made_again_without_each_sequence(seed):
     n, length = kinds.shape
     sides = {kind: int(kind % 3 == 0) for kind in range(11)}
     side = torch.tensor([sides[int(kind)] for kind in kinds.flatten()])
-    units = TypedUnits.of(
-        rows.flatten(0, 1), kinds.flatten(), torch.arange(n).repeat_interleave(length), side, bases
-    )
+    units = TypedUnits.of(rows.flatten(0, 1), kinds.flatten(), torch.arange(n).repeat_interleave(length), side, bases)
     folds = []
     for held in (0, 1):
         table = torch.zeros(11, WIDTH, dtype=torch.float64).index_add_(0, kinds.flatten(), rows.flatten(0, 1))

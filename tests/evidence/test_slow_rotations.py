@@ -5,10 +5,10 @@ import math
 import numpy as np
 import pytest
 import torch
-from reference import slow_rotations as slow
 
 from anisoscope import cross_fit
 from anisoscope.testing import independent_clouds
+from reference import slow_rotations as slow
 
 DRAWS = 1500
 

@@ -1,4 +1,4 @@
-"""Log odds of gradient energy from raw numbers, one token and one coordinate at a time; no moments, no Gram matrices."""
+"""Log odds of gradient energy from raw numbers, one token at a time: no moments, no Gram matrices."""
 
 import math
 

@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+
 from reference.slow_evidence import isotropy_gain
 
 
