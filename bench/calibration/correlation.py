@@ -22,16 +22,18 @@ def rows(repetitions: int) -> Iterator[Row]:
             rank = float(np.corrcoef(stats.rankdata(x), stats.rankdata(y))[0, 1])
             plain = float(np.corrcoef(np.log(x) if counts else x, y)[0, 1])
             for n in (10, 20, 30, 50, 200):
-                ranked, raw, logs = [], [], []
+                ranked, raw, logs, seen = [], [], [], 0
                 for seed in range(repetitions):
                     a, b = paired_properties(n, rho, counts=counts, seed=seed)
                     found = correlations(a, b)
                     ranked.append(missed(found["spearman"], rank))
+                    seen += missed(found["spearman"], 0.0)[1]
                     # Raw Zipf counts have no variance, and so no correlation to miss: only whether one is told counts.
                     raw.append(missed(found["pearson"], plain))
                     logs.append(missed(correlations(a.log(), b)["pearson"], plain) if counts else raw[-1])
                 name = f"{'Zipf counts' if counts else 'Gaussian'}, ρ = {rho:g}"
-                yield [name, str(n), *_coverage(ranked), *_coverage(logs), _issued(raw) if counts else "–"]
+                power = "–" if rho == 0 else rate(seen, repetitions, None)
+                yield [name, str(n), *_coverage(ranked), power, *_coverage(logs), _issued(raw) if counts else "–"]
 
 
 def _issued(found: list[tuple[int, int]]) -> str:
@@ -49,7 +51,16 @@ SECTIONS = (
         "Two properties of token types in a Gaussian copula (`paired_properties`, {repetitions} repetitions); of *Zipf "
         "counts* half are 1. Truths are those of a million types. Pearson's is of the logarithm of counts; of raw "
         "counts, which have no variance, *raw* says how often one has an interval.",
-        ["construction", "types", "Spearman issued", "issued and misses", "Pearson issued", "issued and misses", "raw"],
+        [
+            "construction",
+            "types",
+            "Spearman issued",
+            "issued and misses",
+            "excludes 0",
+            "Pearson issued",
+            "issued and misses",
+            "raw",
+        ],
         rows,
         limits=(
             Limit(

@@ -107,4 +107,5 @@ def _head(records: dict[str, dict[str, Any]], commits: set[str]) -> str:
 Made by `make calibration` (`python -m bench.calibration`){at}, {minutes:.0f} minutes on one core; `--only NAME`
 remakes one section. Brackets are 99 % binomial intervals. The bar: no rejection rate whose interval lies wholly above
 {REJECTION_BAR}, no rate of issued and missing intervals wholly above {MISS_BAR:.1f}, but for the known limits at the
-end. Draws of each null: {RESAMPLES}. The constructions are in `anisoscope.testing`, to try your own null or measure on.{warning}"""
+end. Draws of each null: {RESAMPLES}. The constructions are in `anisoscope.testing`, to try your own null or measure
+on.{warning}"""

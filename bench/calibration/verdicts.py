@@ -45,8 +45,8 @@ def _observation(z_LN: np.ndarray) -> list[dict[str, object]]:
     for (layer, k), z in np.ndenumerate(z_LN):
         ends = {name: math.exp(0.1 * (z + c)) for name, c in (("low", -1.96), ("high", 1.96))}
         ends |= {name: math.exp(0.1 * (z + c)) for name, c in (("low90", -1.645), ("high90", 1.645))}
-        about = {"layer": layer, "null": NULLS[k], "value": math.exp(0.1 * z), "p": p_LN[layer, k], "q": q_LN[layer, k]}
-        found.append(about | ends)
+        p, q = float(p_LN[layer, k]), float(q_LN[layer, k])
+        found.append({"layer": layer, "null": NULLS[k], "value": math.exp(0.1 * z), "p": p, "q": q} | ends)
     return found
 
 
