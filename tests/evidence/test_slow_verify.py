@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from anisoscope import verify
-from anisoscope.evidence.local_checks import Half
+from anisoscope import Subspace, curvature, verify
+from anisoscope.evidence.local_checks import Half, curvature_along
 from anisoscope.evidence.verify import _two_halves
-from reference import slow, slow_energy, slow_jackknife, slow_rotations, slow_verify
+from anisoscope.testing import rotation
+from reference import slow, slow_curvature, slow_energy, slow_jackknife, slow_rotations, slow_verify
 from reference.slow_evidence import isoscore_star
 
 RANK, SEQUENCES, LENGTH, WIDTH = 2, 18, 8, 12
@@ -69,6 +70,34 @@ def test_normals_are_those_of_the_other_half(made):
     found = row(table, "normal")
     assert (found.value, found.low, found.high) == pytest.approx((value, low, high), rel=1e-6)
     assert found.n == 64
+
+
+def test_curvature_along_a_proxy_is_that_of_fits_at_single_points():
+    """Bent along the first direction alone; each proxy meets the other half, at fixed neighbours."""
+    halves, expected = [], []
+    for seed in (1, 2):
+        generator = torch.Generator().manual_seed(seed)
+        u = torch.rand(260, 2, generator=generator, dtype=torch.float64) * 2 - 1
+        x = torch.cat([u, u[:, :1].square() + 0.2 * u[:, 1:].square()], 1) @ rotation(6, seed=3)[:, :3].T
+        halves.append((x, torch.nonzero(u.abs().amax(1) < 0.3)[:10, 0]))
+    proxies = [rotation(6, seed=3)[:, k : k + 1].contiguous() for k in (0, 1)]
+    for proxy, (x, points) in zip(proxies, halves[::-1], strict=True):
+        found = curvature(x, dim=2, neighbours=30, points=points, along=proxy)
+        squares = np.mean(
+            [slow_curvature.second_form_squares(x, int(p), 30, dim=2, along=proxy.numpy()) for p in points],
+            0,
+        )
+        assert found.rms.value == pytest.approx(math.sqrt(squares[0]), rel=2e-3)
+        assert found.ratio.value == pytest.approx(math.sqrt(squares[2] / squares[0]), rel=5e-3)
+        expected.append(found.ratio.value)
+    assert expected[0] > 1 > expected[1]
+    both = [Half(x, torch.zeros(len(x)), points, torch.zeros(0), 2, None, None) for x, points in halves]
+    joint = curvature_along([Subspace(proxy) for proxy in proxies], both)
+    chosen = [
+        curvature(x, dim=2, points=points, along=proxy).ratio.value
+        for proxy, (x, points) in zip(proxies, halves[::-1], strict=True)
+    ]
+    assert joint.value == pytest.approx(np.mean(chosen), rel=1e-9)
 
 
 def test_fits_on_the_two_halves_are_compared_with_each_other(made):
