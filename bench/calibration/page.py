@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import textwrap
 import time
 from datetime import date
 from pathlib import Path
@@ -90,10 +91,14 @@ def page(records: dict[str, dict[str, Any]]) -> str:
         section = SECTIONS[name]
         about = section.about.format(repetitions=record["repetitions"])
         made = f" Made at commit {record['commit']}." if len(commits) > 1 else ""
-        parts.append(f"## {section.title}\n\n{about}{made}\n\n{table(section.heads, record['rows'])}")
+        parts.append(f"## {section.title}\n\n{_wrapped(about + made)}\n\n{table(section.heads, record['rows'])}")
     limits = [limit.text for name in records for limit in SECTIONS[name].limits]
-    parts.append("## Known limits\n\n" + "\n".join(f"- {text}" for text in limits))
+    parts.append("## Known limits\n\n" + "\n".join(_wrapped(f"- {text}", "  ") for text in limits))
     return "\n\n".join(parts) + "\n"
+
+
+def _wrapped(text: str, indent: str = "") -> str:
+    return textwrap.fill(text, 116, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def _head(records: dict[str, dict[str, Any]], commits: set[str]) -> str:
@@ -102,10 +107,11 @@ def _head(records: dict[str, dict[str, Any]], commits: set[str]) -> str:
     above = unlisted(records)
     listed = "\n".join(f"- {row}" for row in above)
     warning = f"\n\n**Above the bar and not explained:**\n\n{listed}" if above else ""
-    return f"""# Calibration
-
-Made by `make calibration` (`python -m bench.calibration`){at}, {minutes:.0f} minutes on one core; `--only NAME`
-remakes one section. Brackets are 99 % binomial intervals. The bar: no rejection rate whose interval lies wholly above
-{REJECTION_BAR}, no rate of issued and missing intervals wholly above {MISS_BAR:.1f}, but for the known limits at the
-end. Draws of each null: {RESAMPLES}. The constructions are in `anisoscope.testing`, to try your own null or measure
-on.{warning}"""
+    about = (
+        f"Made by `make calibration` (`python -m bench.calibration`){at}, {minutes:.0f} minutes on one core; `--only NAME` "
+        "remakes one section. Brackets are 99 % binomial intervals. The bar: no rejection rate whose interval lies wholly "
+        f"above {REJECTION_BAR:.2f}, no rate of issued and missing intervals wholly above {MISS_BAR:.2f}, but for the known "
+        "limits at the end. It is read from these intervals, so slow constructions have fewer repetitions. Draws of each "
+        f"null: {RESAMPLES}. The constructions are in `anisoscope.testing`, to try your own null or measure on."
+    )
+    return f"# Calibration\n\n{_wrapped(about)}{warning}"

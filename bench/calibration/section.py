@@ -10,7 +10,7 @@ from bench.calibration.cells import ABOVE, Row
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A known limit; ``rows`` is how the rows begin that are above a bar for it, None where no row is."""
+    """A known limit; ``rows`` is part of the first cell of rows that may be above a bar for it, None: of none."""
 
     text: str
     rows: str | None = None
@@ -36,4 +36,4 @@ class Section:
         """Rows above a bar that no limit explains."""
         known = [limit.rows for limit in self.limits if limit.rows is not None]
         above = [row for row in rows if any(ABOVE in cell for cell in row)]
-        return [row for row in above if not any(" | ".join(row).startswith(start) for start in known)]
+        return [row for row in above if not any(part in row[0] for part in known)]
