@@ -174,7 +174,9 @@ class Scope:
         ``tokens`` says how many tokens the step trains on, on this rank; without it steps that are not observed are
         taken to be as large as the next one that is. ``documents`` are ids of the document that each sequence is of, in
         the order in which sequences pass, over all micro-batches: sequences of one document are then one unit of folds
-        and intervals. Without it every sequence is taken to be independent of the others.
+        and intervals. Without it every sequence is taken to be independent of the others. Documents that hold an equal
+        sequence should have one id (``anisoscope.data.tokens.joined_documents``): a step sees its micro-batches one by
+        one, and when it meets the second copy the first has gone to its fold.
         """
         if self._closed:
             raise broken("a scope must be open to take a step", "closed", "make a new scope")

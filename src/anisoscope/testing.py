@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -227,3 +228,81 @@ def _of_shares(energy_n: Tensor, share_n: Tensor) -> Tensor:
     g = torch.zeros(len(energy_n), 2, 6, dtype=torch.float64)
     g[:, 0, 0], g[:, 1, 4] = (energy_n * share_n).sqrt(), (energy_n * (1 - share_n)).sqrt()
     return g
+
+
+RADII: dict[str, Callable[[int, torch.Generator], Tensor]] = {
+    "gaussian": lambda n, g: torch.ones(n, dtype=torch.float64),
+    "t4": lambda n, g: _normal(n, 4, generator=g).square().mean(1).rsqrt(),
+    "t3": lambda n, g: _normal(n, 3, generator=g).square().mean(1).rsqrt(),
+    "lognormal": lambda n, g: (0.7 * _normal(n, generator=g)).exp(),
+}
+"""Laws of the size of rows of an elliptical cloud, relative to a Gaussian."""
+
+
+def elliptical(n: int, width: int, *, radii: str = "gaussian", turn: int = 0, seed: int = 0) -> Tensor:
+    """Rows of an elliptical law: Gaussian directions with variances ``1, 1/2, … 1/D``, each row of a size of its own.
+
+    There is no manifold under it, so no proxy is tangent. ``turn`` seeds the orientation: clouds of one ``turn`` are of
+    one law.
+
+    >>> elliptical(5, 3, radii="t4").shape
+    torch.Size([5, 3])
+    """
+    if radii not in RADII:
+        raise broken(f"radii must be one of {', '.join(RADII)}", repr(radii), "use 'gaussian'")
+    generator = _generator(seed)
+    size_N = RADII[radii](n, generator)
+    x_ND = _normal(n, width, generator=generator) * torch.arange(1, width + 1, dtype=torch.float64).rsqrt()
+    return size_N[:, None] * x_ND @ rotation(width, seed=turn).T
+
+
+def parallel_sheets(
+    n: int, *, width: int = 16, sheets: int = 6, noise: float = 0.02, seed: int = 0
+) -> tuple[Tensor, Tensor]:
+    """Flat sheets along the same two directions, apart in five others; also returned are these two ``(D, 2)``.
+
+    All tangents lie in the two directions, up to noise, and those do not hold most of the variance.
+    """
+    generator = _generator(seed)
+    offsets = _normal(sheets, 5, generator=generator)
+    along = 2 * torch.rand(n, 2, generator=generator, dtype=torch.float64)
+    where = offsets[torch.randint(0, sheets, (n,), generator=generator)]
+    frame = rotation(width, seed=seed)[:, :7]
+    x_ND = torch.cat([along, where], 1) @ frame.T
+    return x_ND + noise * _normal(n, width, generator=generator), frame[:, :2]
+
+
+def partly_cancelling(
+    n: int, *, tangent: float, normal: float, noise: float = 0.5, tails: float = 0.0, length: int = 12, seed: int = 0
+) -> tuple[Tensor, Tensor, float]:
+    """Inputs ``(n, T, 6)`` and error signals ``(n, T, 4)`` whose sum partly cancels, and the true ``γ^T/γ^N``.
+
+    The first three coordinates of the inputs are tangent. ``tangent`` and ``normal`` are the means of both parts, in
+    units of a token's own noise; ``noise`` is what a sequence shares, ``tails`` the deviation of the logarithm of a
+    sequence's size.
+    """
+    generator = _generator(seed)
+    means = torch.tensor([tangent] * 3 + [normal] * 3, dtype=torch.float64)
+    x = _normal(n, length, 6, generator=generator) + noise * _normal(n, 1, 6, generator=generator) + means
+    d = 1 + 0.5 * _normal(n, length, 4, generator=generator) + noise * _normal(n, 1, 4, generator=generator)
+    d = d * (tails * _normal(n, 1, 1, generator=generator)).exp()
+    truth = tangent / normal * _mean_length(normal, noise) / _mean_length(tangent, noise) if normal else math.inf
+    return x, d, truth
+
+
+@lru_cache(maxsize=64)
+def _mean_length(mean: float, noise: float) -> float:
+    """Of three coordinates with this mean and this noise."""
+    many = math.hypot(1, noise) * _normal(1 << 17, 3, generator=_generator(1)) + mean
+    return float(torch.linalg.vector_norm(many, dim=1).mean())
+
+
+def paired_properties(n: int, rho: float, *, counts: bool = False, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Two properties of ``n`` token types that go together by ``rho`` in a Gaussian copula.
+
+    With ``counts`` the first follows Zipf's law: a count is at least k with probability 1/k, so half of the types are
+    seen once, and the mean is infinite.
+    """
+    a, b = _normal(2, n, generator=_generator(seed))
+    y = rho * a + math.sqrt(1 - rho * rho) * b
+    return (1 / torch.special.ndtr(-a)).floor() if counts else a, y

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import math
 import subprocess
@@ -274,3 +275,28 @@ def test_wrong_settings_say_what_to_do(tmp_path, kjv, monkeypatch):
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(AnisoscopeError, match=r'pip install "anisoscope\[train\]"'):
         prepare(kjv, length=16)
+
+
+def test_documents_that_hold_an_equal_sequence_are_one_unit():
+    """Equal pieces link documents, also by way of a third; equal beginnings of unequal length do not."""
+    first, second, third = ([k] * 8 for k in (1, 2, 3))
+    ids = np.array([first, second, second, third, third, [4] * 8, [4] * 8])
+    lengths = np.array([8, 8, 8, 8, 8, 8, 5])
+    documents = np.array([9, 9, 5, 5, 7, 2, 3], np.int32)
+    joined = tokens.joined_documents(ids, lengths, documents)
+    assert joined.tolist() == [5, 5, 5, 5, 5, 2, 3]
+    assert joined.dtype == np.int32
+
+
+def test_units_of_sequences_join_what_documents_share():
+    """A refrain of exactly one sequence in two of sixty documents."""
+    texts = [np.random.default_rng(k).choice(list("abcdefghij"), 64) for k in range(60)]
+    for k in (10, 40):
+        texts[k] = np.concatenate([list("abcdefgh" * 4), texts[k]])
+    corpus = Corpus("songs", ["".join(text) for text in texts], characters=True)
+    part = prepare(corpus, length=32, held_out=0.05).train
+    equal = [k for k, row in enumerate(part.ids) if (part.ids == row).all(1).sum() > 1]
+    assert part.documents[equal].tolist() == [10, 40]
+    assert part.units()[equal].tolist() == [10, 10]
+    assert len(set(part.documents)) - len(set(part.units())) == 1
+    assert dataclasses.replace(part, documents=None).units() is None

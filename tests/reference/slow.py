@@ -98,3 +98,9 @@ def partition_ratio(x):
     _, vectors = np.linalg.eigh(x.T @ x)
     z = [np.exp(x @ (sign * vectors[:, i])).sum() for i in range(x.shape[1]) for sign in (1, -1)]
     return min(z) / max(z)
+
+
+def top_share(x, power=2, centre=True):
+    x = np.asarray(x, dtype=np.float64)
+    strengths = np.linalg.svd(x - x.mean(0) if centre else x, compute_uv=False) ** power
+    return strengths[0] / strengths.sum()

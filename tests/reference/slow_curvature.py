@@ -5,9 +5,10 @@ import itertools
 import numpy as np
 
 
-def second_form_squares(x, point, neighbours, *, dim):
+def second_form_squares(x, point, neighbours, *, dim, along=None):
     """``rms²`` and ``mean²`` at a row from its nearest neighbours, unweighted, less the variance of the fit.
 
+    With ``along`` also the mean of ``‖B(u,u)‖²`` over its columns, each projected on the tangent and normalised.
     Normal coordinates are formed in full, and the variance of each combination of coefficients is taken by itself.
     """
     x = np.asarray(x, dtype=np.float64)
@@ -40,4 +41,8 @@ def second_form_squares(x, point, neighbours, *, dim):
     whole = sum(square(np.outer(eye[i], eye[i])) for i in range(dim))
     whole += sum(2 * square((np.outer(eye[i], eye[j]) + np.outer(eye[j], eye[i])) / 2) for i, j in pairs if i != j)
     trace = square(eye)
-    return (2 * whole + trace) / (dim * (dim + 2)), trace / dim**2
+    found = (2 * whole + trace) / (dim * (dim + 2)), trace / dim**2
+    if along is None:
+        return found
+    units = [tangent.T @ column / np.linalg.norm(tangent.T @ column) for column in along.T]
+    return *found, np.mean([square(np.outer(u, u)) for u in units])

@@ -1,10 +1,14 @@
 """What a step is trained on: a pure function of the seed and the number of the sample."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+import torch
 
 from anisoscope.data.tokenisers import train_characters
 from anisoscope.data.tokens import Sequences, Tokenised
+from anisoscope.stats.hashing import second_fold
 from anisoscope.study.lessons import IGNORED, Lessons, collated
 
 V, PAD, MASK = 200, 0, 1
@@ -94,3 +98,21 @@ def test_samples_end_where_they_were_said_to(data):
     lessons = made(data, "decoder", samples=7)
     assert len(list(lessons)) == 7
     assert collated([lessons[0], lessons[1]])["input_ids"].shape == (2, 20)
+
+
+@pytest.mark.parametrize("role", ["decoder", "encoder"])
+def test_equal_text_of_two_documents_is_one_unit_of_one_fold(data, role):
+    """Whatever is masked of it, and whatever the seed of the folds is."""
+    part = data.train
+    part.ids[17], part.lengths[17] = part.ids[4], part.lengths[4]
+    given = replace(part, documents=np.arange(30, dtype=np.int32) // 2)
+    lessons = made(replace(data, train=given), role, samples=30)
+    documents = lessons.documents(0, 30)
+    places = np.array([lessons.place(k) for k in range(30)])
+    joined = documents[torch.from_numpy(np.isin(places, (4, 5, 16, 17)))]
+    assert joined.tolist() == [2] * 4
+    assert len(documents.unique()) == 14
+    batch = collated([lessons[k] for k in range(30)])
+    for seed in range(10):
+        second = second_fold(batch["input_ids"], batch["attention_mask"].bool(), seed=seed, documents_B=documents)
+        assert len(second[torch.from_numpy(np.isin(places, (4, 5, 16, 17)))].unique()) == 1

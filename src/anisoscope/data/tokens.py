@@ -34,6 +34,10 @@ class Sequences:
             self.ids[which], self.lengths[which], None if self.documents is None else self.documents[which]
         )
 
+    def units(self) -> np.ndarray | None:
+        """The document of each row, one number for all documents that hold an equal sequence, where they are known."""
+        return None if self.documents is None else joined_documents(self.ids, self.lengths, self.documents)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tokenised:
@@ -124,6 +128,31 @@ def split(corpus: Corpus, *, held_out: float, seed: int = 0) -> tuple[list[int],
     border = min(max(int(held_out * 2**64), lowest + 1), highest)
     inside = [index for index, value in enumerate(hashes) if value >= border]
     return inside, [index for index, value in enumerate(hashes) if value < border]
+
+
+def joined_documents(ids_nT: np.ndarray, lengths: np.ndarray, documents: np.ndarray) -> np.ndarray:
+    """The documents of sequences, with one number for all documents that hold an equal sequence, also by way of others.
+
+    Documents are the units of folds. Equal text in both folds would let a proxy be judged on what it was fitted on.
+
+    >>> ids = np.array([[1, 2], [3, 4], [3, 4], [5, 6]])
+    >>> joined_documents(ids, np.full(4, 2), np.array([7, 7, 9, 8])).tolist()
+    [7, 7, 7, 8]
+    """
+    parent = {int(document): int(document) for document in documents}
+
+    def root(document: int) -> int:
+        while parent[document] != document:
+            parent[document] = parent[parent[document]]
+            document = parent[document]
+        return document
+
+    first: dict[bytes, int] = {}
+    for row, length, document in zip(ids_nT, lengths.tolist(), documents.tolist(), strict=True):
+        content = hashlib.blake2b(np.ascontiguousarray(row[:length]).tobytes(), digest_size=16).digest()
+        low, high = sorted((root(first.setdefault(content, document)), root(document)))
+        parent[high] = low
+    return np.asarray([root(document) for document in documents.tolist()], documents.dtype)
 
 
 def _hash(document: str, seed: int) -> int:

@@ -85,11 +85,11 @@ def conclude(
             lost_ratios[null] = found.lost
             detectable[null] = bounded_exp(found.spread.detectable(found.edge, family))
         made = resamples if found.draws is None else found.draws
-        p_floor[null] = min(1.0, 2 / (1 + made))
+        p_floor[null] = min(1.0, 2 / min(1 + made, found.arrangements))
         if null == "normal":
             paper = found.p
         elif found.p is not None:
-            p[null] = found.p
+            p[null] = max(found.p, p_floor[null])  # draws may miss that the data are one of a few arrangements
     said = {"p": p, "p_floor": p_floor, "p_paper": paper, "lost": lost_ratios, "detectable": detectable}
     result = replace(base, enrichment=enrichment, mean=means, **said)
     return _with_isotropy(result, folds, resamples, seed, shared) if isotropy else result

@@ -45,7 +45,7 @@ class PairingNull:
 
     Where sequences were permuted there is also the ``observed`` energy of what was kept of them; ``lost`` and
     ``observed_lost`` are both with one unit left out, for each unit; ``sizes`` is each unit's own gradient energy.
-    ``dropped`` sequences were in classes too small to permute.
+    ``dropped`` sequences were in classes too small to permute. There are ``arrangements`` ways to permute the others.
     """
 
     inside: float
@@ -56,6 +56,7 @@ class PairingNull:
     observed_lost: Energy | None = None
     sizes: Tensor = field(default_factory=lambda: torch.zeros(0, device="cpu"))
     dropped: int = 0
+    arrangements: float = math.inf
 
     @property
     def share(self) -> float:
@@ -110,6 +111,7 @@ class PairedSequences:
             Energy(inside.observed_lost, outside.observed_lost),
             whole.sizes,
             self.dropped,
+            math.prod(float(math.factorial(len(c.members))) for c in self.classes),
         )
 
     def whole(self) -> Lengths:

@@ -34,7 +34,7 @@ class Evidence:
     enrichment: dict[str, Estimate] = field(default_factory=dict)
     mean: dict[str, float] = field(default_factory=dict)
     p: dict[str, float] = field(default_factory=dict)
-    p_floor: dict[str, float] = field(default_factory=dict)  # the smallest p that the draws allow
+    p_floor: dict[str, float] = field(default_factory=dict)  # the smallest p that draws and arrangements allow
     p_paper: float | None = None  # over ``normal``: it is too small too often, and decides nothing
     detectable: dict[str, float] = field(default_factory=dict)  # the smallest ratio that would have been found
     lost: dict[str, tuple[Tensor, ...]] = field(default_factory=dict, repr=False)  # log ratios, one unit left out

@@ -60,8 +60,7 @@ def two_nn(
     n = log_mu.size
     if not log_mu.any():
         return _undefined(found, _EQUAL_DISTANCES)
-    spread = n * float(log_mu.var())
-    widening = max(1.0, math.sqrt(_variance_of_sum(found, log_mu, 2) / spread)) if spread > 0 else 1.0
+    widening = _widening(found, log_mu, 2)
     log_mu.sort()
     if variant == "mle":
         total = log_mu.sum()
@@ -105,8 +104,7 @@ def gride(x: Cloud | Neighbours) -> ScaleCurve:
     """Gride (Denti et al. 2022): the dimension from ``r_2n/r_n`` for n = 1, 2, 4, … ≤ min(32, (N−1)/4).
 
     A curve that is flat has one dimension; one that falls saw noise at small scales, one that rises saw curvature or
-    structure. Intervals are those of the likelihood, which holds the ratios of different points for independent: at
-    n > 1 neighbourhoods overlap and they are too narrow.
+    structure. Intervals are those of the likelihood, widened because neighbours share neighbours.
     """
     found = as_neighbours(x, 64)
     n = found.n
@@ -127,11 +125,12 @@ def gride(x: Cloud | Neighbours) -> ScaleCurve:
 
 
 def _gride_point(found: Neighbours, order: int) -> ScalePoint:
-    log_mu = _log_ratio(found, 2 * order, order)
+    every = _log_ratio(found, 2 * order, order)
     radius = float(found.distances[:, 2 * order - 1].mean())
-    if not log_mu.any():
+    if not every.any():
         return ScalePoint(value=math.nan, n=found.n, note=_EQUAL_DISTANCES, order=order, radius=radius)
-    log_mu = log_mu[log_mu > 0] if order > 1 else log_mu
+    kept = every > 0 if order > 1 else np.ones(every.size, dtype=bool)
+    log_mu = every[kept]
     total = log_mu.sum()
 
     def log_likelihood(dimension: float) -> float:
@@ -139,10 +138,13 @@ def _gride_point(found: Neighbours, order: int) -> ScalePoint:
         inner = np.log(-np.expm1(-dimension * log_mu)).sum() if order > 1 else 0.0
         return log_mu.size * math.log(dimension) + (order - 1) * inner - dimension * order * total
 
-    def score(t: float) -> float:
+    def scores(t: float) -> np.ndarray:
         dimension = math.exp(t)
-        inner = (log_mu / np.expm1(dimension * log_mu)).sum() if order > 1 else 0.0
-        return log_mu.size + dimension * ((order - 1) * inner - order * total)
+        inner = log_mu / np.expm1(dimension * log_mu) if order > 1 else 0.0
+        return 1 + dimension * ((order - 1) * inner - order * log_mu)
+
+    def score(t: float) -> float:
+        return float(scores(t).sum())
 
     # E[log μ] = (1/d)·Σ_{j=n}^{2n−1} 1/j: the method of moments starts the search beside the peak.
     start = math.log(log_mu.size * sum(1 / j for j in range(order, 2 * order)) / total)
@@ -154,7 +156,10 @@ def _gride_point(found: Neighbours, order: int) -> ScalePoint:
     def excess(t: float) -> float:
         return log_likelihood(math.exp(t)) - top + drop
 
-    low, high = (_root(excess, peak, _beyond(excess, peak, step)) for step in (-0.01, 0.01))
+    by_point = np.zeros(found.n)
+    by_point[kept] = scores(peak)
+    widening = _widening(found, by_point, 2 * order)
+    low, high = (peak + widening * (_root(excess, peak, _beyond(excess, peak, step)) - peak) for step in (-0.01, 0.01))
     return ScalePoint(
         value=math.exp(peak), low=math.exp(low), high=math.exp(high), n=found.n, order=order, radius=radius
     )
@@ -201,6 +206,12 @@ def _variance_of_sum(found: Neighbours, score_N: np.ndarray, k: int) -> float:
     arriving_N = deviation_N.copy()
     np.add.at(arriving_N, found.indices[:, :k].cpu().numpy().ravel(), np.repeat(deviation_N, k))
     return float(arriving_N @ arriving_N) / (k + 1)
+
+
+def _widening(found: Neighbours, score_N: np.ndarray, k: int) -> float:
+    """By how much the error of ``Σ score`` exceeds that of independent points; never below 1."""
+    spread = found.n * float(score_N.var())
+    return max(1.0, math.sqrt(_variance_of_sum(found, score_N, k) / spread)) if spread > 0 else 1.0
 
 
 def _slope_error(y: np.ndarray, n: int) -> float:

@@ -149,7 +149,7 @@ def read_text(card: Card, settings: Examination, *, sequences: int) -> Reading:
     wanted = max(sequences, settings.sequences)
     data = passages(corpus, tokeniser, length=settings.length, sequences=wanted, seed=settings.seed, fewest=FEWEST)
     role = ROLES[card.objective]
-    known = data.held.documents
+    known = data.held.units()
     first = None if known is None else torch.from_numpy(known[: settings.sequences].astype(np.int64))
     if not use_documents([first], settings.units):
         bare = replace(data.held, documents=None)

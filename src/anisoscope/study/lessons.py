@@ -33,6 +33,7 @@ class Lessons(Dataset[dict[str, Tensor]]):
         self.data, self._role, self._samples = data, role, samples
         self._seed, self._mask_rate, self._held = seed, mask_rate, held
         self._part: Sequences = data.held if held else data.train
+        self._units: np.ndarray | None = None  # of the sequences, made when they are asked for
         self._special = np.asarray(data.special_ids, dtype=np.int64)
 
     def __len__(self) -> int:
@@ -63,10 +64,14 @@ class Lessons(Dataset[dict[str, Tensor]]):
         return sum(int(self._part.lengths[self.place(number)]) for number in range(first, last))
 
     def documents(self, first: int, last: int) -> Tensor | None:
-        """The documents that the samples from ``first`` up to ``last`` are of, where they are known."""
-        known = self._part.documents
-        if known is None:
+        """The documents that the samples from ``first`` up to ``last`` are of, where they are known.
+
+        Documents that hold an equal sequence have one number, so that equal text never falls into both folds.
+        """
+        if self._part.documents is None:
             return None
+        known = self._units = self._part.units() if self._units is None else self._units
+        assert known is not None, "documents are known"
         return torch.tensor([int(known[self.place(number)]) for number in range(first, last)], dtype=torch.int64)
 
     def counts(self) -> np.ndarray:

@@ -22,5 +22,6 @@ def against_axes(judged: Judged) -> Against:
         error = Spread.of(without[0])
     total = judged.base.inside + judged.base.outside
     odds = logit(inside, total - inside)
-    about = {"lost": without, "edge": judged.edge_of(draws, odds)}
+    # All signs turned at once change nothing.
+    about = {"lost": without, "edge": judged.edge_of(draws, odds), "arrangements": 2.0 ** (judged.base.width - 1)}
     return Against(inside / total, odds, judged.p_of(draws), error, judged.count, **about)

@@ -87,6 +87,7 @@ class Against:
     note: str | None = None
     draws: int | None = None  # behind p, where they are not as many as were asked for
     lost: tuple[Tensor, ...] = ()  # log odds ratios with one unit left out; of two sides, where they are independent
+    arrangements: float = math.inf  # that the null draws from: p cannot be smaller than two of them allow
     edge: float = 0.0  # the log odds ratio that the null itself exceeds in 2.5 % of draws, adjusted over the family
 
 

@@ -40,6 +40,7 @@ def against_pairing(judged: Judged) -> Against:
         effective=effective_units(sizes),
         note=note,
         draws=_draws(kept),
+        arrangements=math.prod(f.arrangements for f in kept),
         lost=(lost,) if enough else (),
     )
 

@@ -1,0 +1,48 @@
+"""The calibration page is made of what sections gave, and no cell is above a bar without a word about it."""
+
+import json
+
+import pytest
+from bench.calibration import page as pages
+from bench.calibration.cells import ABOVE, MISS_BAR, rate
+from bench.calibration.section import Limit, Section
+
+
+def test_the_page_is_made_of_what_is_kept():
+    records = pages.kept()
+    assert list(records) == list(pages.SECTIONS)
+    assert pages.PAGE.read_text(encoding="utf-8") == pages.page(records), "run `python -m bench.calibration --only`"
+
+
+def test_no_cell_is_above_a_bar_unless_it_is_a_known_limit():
+    assert pages.unlisted(pages.kept()) == []
+
+
+def test_rates_are_marked_only_where_their_whole_interval_is_above():
+    assert ABOVE in rate(300, 2000, MISS_BAR)
+    assert ABOVE not in rate(230, 2000, MISS_BAR)
+    assert ABOVE not in rate(300, 2000, None)
+    assert rate(0, 0, MISS_BAR) == "–"
+
+
+def test_a_limit_speaks_for_its_own_rows_alone():
+    rows = [["16 to 24", "32", f"0.4 {ABOVE}"], ["8 to 64", "32", f"0.4 {ABOVE}"], ["8 to 64", "64", "0.05"]]
+    section = Section("s", "S", "", ["a", "b", "c"], lambda n: iter(rows), limits=(Limit("known", "16 to 24"),))
+    assert section.unlisted(rows) == [rows[1]]
+
+
+@pytest.mark.parametrize("name", pages.SECTIONS)
+def test_every_section_can_be_run_alone(name):
+    section = pages.SECTIONS[name]
+    first = next(section.make(2))
+    assert len(first) == len(section.heads)
+    assert "{" not in section.about.format(repetitions=2)
+
+
+def test_commits_are_named_by_section_only_where_they_differ():
+    records = {name: json.loads(json.dumps(record)) for name, record in pages.kept().items()}
+    for record in records.values():
+        record["commit"] = "abc"
+    assert " ".join(pages.page(records).split()).count("commit abc") == 1
+    records["shapes"]["commit"] = "def"
+    assert " ".join(pages.page(records).split()).count("Made at commit") == len(records)
