@@ -58,7 +58,7 @@ def small(*, inside=0.9, clear=(True, False), q=(0.01, 0.01), control="elliptica
             tested = {"variant": "over elliptical", "value": inside - 0.5, "p": q[layer], "q": q[layer]}
             found.append(where | tested | {"measure": "tangent_overlap", "n": 64})
         premise = where | {"view": "weight", "tensor": "gradients", "measure": "non_cancellation"}
-        numbers = {"value": 1.3, "low": 1.1, "high": 1.6, "note": "holds" if fine else "cannot tell"}
+        numbers = {"value": 1.3, "low": 1.1, "high": 1.6, "outcome": "above" if fine else "cannot tell"}
         found.append(premise | numbers | {"variant": "tangent over normal"})
         found.append(premise | {"value": 0.3, "low": 0.2, "high": 0.4})
         found.append(

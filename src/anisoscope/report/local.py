@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 from anisoscope.report.course import course, course_axis
 from anisoscope.report.reading import Context, Row, Subject
 from anisoscope.report.summary import defined, errors, summarise
 from anisoscope.report.tree import Axis, Block, Control, Figure, Reference, Section, Series, Text, values_of
 from anisoscope.report.words import counted, interval, listed, number
+from anisoscope.verdict import ABOVE, BELOW
 
 INSIDE = {
     None: "local tangents",
@@ -20,6 +23,10 @@ PREMISE = {
     "normal part": "normal parts, γᴺ",
     "random signs": "tangent parts, γᵀ",
 }
+_PREMISE_SAID = dict.fromkeys(ABOVE, "holds") | {"equal": "holds up to the margin (the two are equal within it)"}
+_PREMISE_SAID |= dict.fromkeys(BELOW, "fails") | {"equal, below 1": "fails by less than the margin"}
+_PREMISE_SAID |= {"cannot tell": "cannot be told", "not measured": "was not measured"}
+_OLD_PREMISE = {"holds": "above", "fails": "below"}
 LEVEL = 0.05
 DASHED = ("elliptical", "gaussian", "random signs")
 OVERLAP_CAPTION = (
@@ -120,16 +127,36 @@ def _curvature_said(subject: Subject) -> list[str]:
 
 
 def _premise_said(rows: list[Row]) -> list[str]:
-    """Where tangent parts cancel no more than normal ones: the verdict in the note, which needs no quotient."""
+    """Where tangent parts cancel no more than normal ones: by the outcome of their quotient."""
     if not rows:
         return []
     last = max((row["step"] for row in rows if row["step"] is not None), default=None)
-    by: dict[str, list[str]] = {"holds": [], "fails": [], "cannot be told": []}
+    by: dict[str, list[str]] = {words: [] for words in _PREMISE_SAID.values()}
+    least: list[float] = []
     for row in sorted((row for row in rows if row["step"] == last), key=lambda row: row["layer"] or 0):
-        verdict = (row["note"] or "").partition(":")[0]
-        by[verdict if verdict in by else "cannot be told"].append(str(row["layer"]))
+        outcome, why = _premise_outcome(row)
+        words = _PREMISE_SAID[outcome]
+        if outcome == "cannot tell" and why:
+            words += f" ({why})"
+        elif outcome == "cannot tell" and row["detectable"] is not None and math.isfinite(row["detectable"]):
+            least.append(row["detectable"])
+        by.setdefault(words, []).append(str(row["layer"]))
     parts = [f"{words} at layer {listed(layers)}" for words, layers in by.items() if layers]
-    return [f"the theory's premise (tangent gradients cancel no more than normal ones) {'; '.join(parts)}."]
+    said = f"the theory's premise (tangent gradients cancel no more than normal ones) {'; '.join(parts)}."
+    if least:
+        seen = number(sorted(least)[(len(least) - 1) // 2])
+        said += f" A quotient γᵀ/γᴺ of about {seen}, or its inverse, would have been seen in 80 % of repetitions"
+        said += " (median of the layers that cannot tell and have one)."
+    return [said]
+
+
+def _premise_outcome(row: Row) -> tuple[str, str]:
+    """The outcome of the quotient, and why there is none; rows of old have both in the note, ``verdict: why``."""
+    note = row["note"] or ""
+    if row["outcome"] in _PREMISE_SAID:
+        return row["outcome"], note
+    verdict, _, why = note.partition(": ")
+    return _OLD_PREMISE.get(verdict, "cannot tell"), why
 
 
 def _figure(
