@@ -34,8 +34,8 @@ OVERLAP_CAPTION = (
     "proxy that was fitted on the other fold. Random proxies hold K/D. Local PCA finds wide directions, and "
     "so does the proxy, so the control that counts is a cloud of the same covariance and radii and random directions "
     "otherwise (an elliptical one; dashed, in the colour of the layer): it has no tangents, and "
-    "whatever the proxy holds of its neighbourhoods is owed to variance and tails. A difference counts as tangency "
-    "only where a test over several such clouds rejects (q ≤ 0.05 over layers). First positions are left out. "
+    "what the proxy holds of its neighbourhoods comes of variance and tails. A difference counts only where a test "
+    "over several such clouds rejects (q ≤ 0.05 over layers); clusters can make one too. First positions are left out. "
 )
 PREMISE_CAPTION = (
     "γ: norm of the sum over tokens of parts of a weight gradient, over the sum of their norms; 1 is no cancellation. "
@@ -102,11 +102,11 @@ def _tangency_said(rows: list[Row]) -> str:
     above, below = (
         [layer for layer, signs in by_layer.items() if 2 * signs.count(sign) > len(signs)] for sign in (1, -1)
     )
-    less = f" At layer {listed(below)} it is less tangent than they are." if below else ""
+    less = f" At layer {listed(below)} it holds less of them than in those clouds." if below else ""
     if not above:
-        return f"At no layer is it more tangent than they are: tangency itself is not shown.{less}"
+        return f"At no layer is more than in those clouds shown, so tangency itself is not shown.{less}"
     many = f"{len(above)} of {counted(len(by_layer), 'layer')}, q ≤ {LEVEL:g}"
-    return f"It is more tangent than variance and radii make it at layer {listed(above)} ({many}).{less}"
+    return f"It holds more of them than in those clouds at layer {listed(above)} ({many}).{less}"
 
 
 def _curvature_said(subject: Subject) -> list[str]:
@@ -120,10 +120,15 @@ def _curvature_said(subject: Subject) -> list[str]:
     assert point is not None
     earlier = step is not None and step < max(row["step"] for row in every if row["step"] is not None)
     ratio = summarise(defined(_last(subject, "curvature", "along proxy over random")))
-    more = "" if ratio is None else f"; along the proxy {interval(ratio.y, ratio.low, ratio.high)} times that"
+    more = (
+        ""
+        if ratio is None
+        else f"; along the proxy {interval(ratio.y, ratio.low, ratio.high)} times that along random tangent directions"
+    )
     later = f" at step {step}, and none later" if earlier else ""
-    said = f"curvature (rms) {interval(point.y, point.low, point.high)} at {counted(len(told), 'layer')} that allow"
-    return [f"{said} a number{later}{more}."]
+    allow = "allows" if len(told) == 1 else "allow"
+    said = f"curvature (rms, median) {interval(point.y, point.low, point.high)} at {counted(len(told), 'layer')} that"
+    return [f"{said} {allow} a number{later}{more}."]
 
 
 def _premise_said(rows: list[Row]) -> list[str]:
@@ -189,7 +194,7 @@ def _figure(
     return Figure(
         measure.replace("_", "-"),
         title,
-        caption + errors(context, ratio=False, rows="points" if measure == "tangent_overlap" else "sequences"),
+        caption + errors(context, ratio=False, rows="points" if measure == "tangent_overlap" else None),
         f"{title} {axis.capitalize()}, layer by layer.",
         course_axis(context),
         Axis(axis, fixed=True),
