@@ -154,7 +154,7 @@ class Climb:
 
 
 def climb(rungs: Iterable[Rung], *, view: str) -> Climb:
-    """The climb of one layer, in the order of the view's ladder; a null without a row is not measured."""
+    """How far one layer gets, in the order of the view's nulls; a null without a row is not measured."""
     given = {rung.null: rung for rung in rungs}
     ordered = tuple(given.get(null, Rung(null, "not measured", "not measured")) for null in ladder_of(view))
     last: str | None = None
@@ -233,7 +233,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Ladder:
-    """The climb of each layer (of each layer and module, where a layer has several), and the verdict of the model."""
+    """How far each layer gets (each layer and module, where a layer has several), and the verdict of the model."""
 
     layers: dict[Any, Climb]
     model: Verdict
@@ -262,7 +262,7 @@ def ladder(rows: Iterable[Mapping[str, Any]], *, view: str, margin: float = MARG
 
 
 def counted(climbs: Sequence[Climb], *, view: str, weights: Sequence[float] | None = None) -> Verdict:
-    """The verdict over climbs of equal or given weight."""
+    """The verdict over layers of equal or given weight."""
     weights = [1.0] * len(climbs) if weights is None else weights
     nulls, total = ladder_of(view), sum(weights)
     reached = {
