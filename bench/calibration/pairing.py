@@ -41,7 +41,7 @@ SECTIONS = (
     Section(
         "pairing",
         "Pairing with unequal lengths",
-        "The direction of inputs and of error signals depends on the length of their sequence, and on nothing else "
+        "The direction of inputs and of error signals depends on the length of their sequence alone "
         "({repetitions} repetitions). *Told*: enough sequences in classes of equal length.",
         ["lengths", "sequences", "told", "p ≤ 0.05, where told", "both, where told"],
         rows,

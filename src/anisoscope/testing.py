@@ -170,22 +170,31 @@ def independent_clouds(
     return x, g
 
 
-def coupled_energies(n: int, *, sigma: float = 1.0, coupling: float = 0.5, seed: int = 0) -> tuple[Tensor, float]:
+def coupled_energies(
+    n: int, *, sigma: float = 1.0, coupling: float = 0.5, tail: float | None = None, seed: int = 0
+) -> tuple[Tensor, float]:
     """Gradients ``(n, 2, 6)`` whose sequences that are large also lie more inside the first two coordinates.
 
-    Sizes are log-normal with ``sigma``, shares follow them by ``coupling``: the case in which intervals are hardest.
-    Also returned is the true odds ratio over random directions of rank 2.
+    Sizes are log-normal with ``sigma``, or Pareto with the index ``tail``; shares follow them by ``coupling``, which
+    makes intervals hard. Also returned is the true odds ratio over random directions of rank 2.
     """
     generator = torch.Generator().manual_seed(seed)
 
     def shares(z: Tensor, own: Tensor) -> Tensor:
         return torch.sigmoid(coupling * z + 0.5 * own - 0.5)
 
+    def sizes(z: Tensor) -> Tensor:
+        return (sigma * z).exp() if tail is None else (torch.special.erfc(z / 2**0.5) / 2) ** (-1 / tail)
+
     many, other = (_normal(1 << 18, generator=torch.Generator().manual_seed(k)) for k in (1, 2))
-    weight = (sigma * many).exp()
+    weight = sizes(many)
+    if tail is not None:  # a mean over draws of such a law hardly settles: places are set, dense where sizes are large
+        place = (torch.arange(1 << 18, dtype=torch.float64) + 0.5) / (1 << 18)
+        many = -torch.special.ndtri(place**3)
+        weight = 3 * place**2 * sizes(many)
     mean = float((weight * shares(many, other)).sum() / weight.sum())
     z, own = _normal(2, n, generator=generator)
-    share, energy = shares(z, own), (sigma * z).exp()
+    share, energy = shares(z, own), sizes(z)
     return _of_shares(energy, share), mean / (1 - mean) / (2 / 4)
 
 

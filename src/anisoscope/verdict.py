@@ -26,6 +26,8 @@ from anisoscope.vocabulary import OUTCOMES, ladder_of
 
 ALPHA = 0.05
 MARGIN = 1.25
+FIT_MARGIN = 0.2
+"""Margin of a fitted exponent; of a number below 1, this share of it."""
 MIXED = 0.1
 """From this share of layers on both sides of a null, the model is called mixed."""
 ABOVE, BELOW = frozenset({"above", "equal, above 1"}), frozenset({"below", "equal, below 1"})
@@ -89,6 +91,47 @@ def outcome_over(row: Mapping[str, Any], floor: float | None) -> str | None:
     return "above" if low > floor else "below" if high < floor else "cannot tell"
 
 
+def fit_margin(expected: float) -> float:
+    """How far a fitted number may lie from the number that a theory gives and still count as equal to it."""
+    return FIT_MARGIN * min(abs(expected), 1.0)
+
+
+def outcome_of_fit(value: float | None, low: float | None, high: float | None, expected: float) -> str:
+    """Judge a fitted number by its interval against the number that a theory gives.
+
+    *equal* needs the interval inside the margin; a number that differs by less than that is *equal, above 1* (of the
+    fitted over the expected one) or *equal, below 1*, as for odds ratios.
+
+    >>> outcome_of_fit(2.0, 1.9, 2.1, 2.0), outcome_of_fit(2.0, 1.7, 2.3, 2.0), outcome_of_fit(2.1, 2.05, 2.15, 2.0)
+    ('equal', 'cannot tell', 'equal, above 1')
+    """
+    if value is None or math.isnan(value):
+        return "not measured"
+    if low is None or high is None or not math.isfinite(high - low):
+        return "cannot tell"
+    margin = fit_margin(expected)
+    equal = expected - margin <= low and high <= expected + margin
+    side = "above" if low > expected else "below" if high < expected else None
+    if side is None:
+        return "equal" if equal else "cannot tell"
+    return f"equal, {side} 1" if equal else side
+
+
+def outcome_of_quotient(low: float | None, high: float | None, margin: float = MARGIN) -> str:
+    """Judge a quotient by its 95 % interval alone, without a p-value: where it lies from 1, and whether in the margin.
+
+    >>> outcome_of_quotient(1.3, 1.9), outcome_of_quotient(0.9, 1.1), outcome_of_quotient(0.6, 1.1)
+    ('above', 'equal', 'cannot tell')
+    """
+    if low is None or high is None or math.isnan(low) or math.isnan(high):
+        return "cannot tell"
+    equal = 1 / margin <= low and high <= margin
+    side = "above" if low >= 1 else "below" if high < 1 else None
+    if side is None:
+        return "equal" if equal else "cannot tell"
+    return f"equal, {side} 1" if equal else side
+
+
 def _is_equal(row: Mapping[str, Any], margin: float) -> bool:
     low, high, p = row.get("low90"), row.get("high90"), row.get("p")
     if low is None or high is None or not (1 / margin <= low and high <= margin):
@@ -111,7 +154,7 @@ class Climb:
 
 
 def climb(rungs: Iterable[Rung], *, view: str) -> Climb:
-    """The climb of one layer, in the order of the view's ladder; a null without a row is not measured."""
+    """How far one layer gets, in the order of the view's nulls; a null without a row is not measured."""
     given = {rung.null: rung for rung in rungs}
     ordered = tuple(given.get(null, Rung(null, "not measured", "not measured")) for null in ladder_of(view))
     last: str | None = None
@@ -190,7 +233,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Ladder:
-    """The climb of each layer (of each layer and module, where a layer has several), and the verdict of the model."""
+    """How far each layer gets (each layer and module, where a layer has several), and the verdict of the model."""
 
     layers: dict[Any, Climb]
     model: Verdict
@@ -219,7 +262,7 @@ def ladder(rows: Iterable[Mapping[str, Any]], *, view: str, margin: float = MARG
 
 
 def counted(climbs: Sequence[Climb], *, view: str, weights: Sequence[float] | None = None) -> Verdict:
-    """The verdict over climbs of equal or given weight."""
+    """The verdict over layers of equal or given weight."""
     weights = [1.0] * len(climbs) if weights is None else weights
     nulls, total = ladder_of(view), sum(weights)
     reached = {

@@ -33,7 +33,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Null:
-    """A null: what it breaks, in one sentence, and what it means if it is not passed."""
+    """A null: what it breaks, and what is said where the outcome is *equal*, up to the margin."""
 
     name: str
     breaks: str
@@ -184,7 +184,7 @@ NULLS: dict[str, Null] = _by_name(
         ),
         Null(
             "normal",
-            breaks="the paper's control: random directions orthogonal to the proxy",
+            breaks="the control of Bernas et al. (2026): random directions orthogonal to the proxy",
             otherwise="random directions orthogonal to the proxy hold as much",
             views=_EVERY_VIEW,
             ladder=False,
@@ -192,14 +192,14 @@ NULLS: dict[str, Null] = _by_name(
         Null(
             "pairing",
             breaks="which error signal meets which input: sequences are permuted",
-            otherwise="it does not matter which gradient meets which input, so the sum G = Σ δxᵀ alone forces it",
+            otherwise="error signals that meet the inputs of other sequences give as much, by the sum G = Σ δxᵀ",
             views=("weight",),
             needs="inputs and deltas of shape (n, T, ·)",
         ),
         Null(
             "pairing-token",
             breaks="which error signal meets which input: tokens are permuted",
-            otherwise="it does not matter which token's gradient meets which input",
+            otherwise="error signals that meet the inputs of other tokens give as much",
             views=("weight",),
             ladder=False,
             needs="inputs and deltas as rows or Moments",
@@ -207,27 +207,27 @@ NULLS: dict[str, Null] = _by_name(
         Null(
             "axes",
             breaks="all but shared coordinate axes: signs of the proxy's coordinates are flipped",
-            otherwise="coordinate axes that both clouds share would explain it",
+            otherwise="coordinate axes that both clouds share give as much",
             views=_EVERY_VIEW,
         ),
         Null(
             "init",
             breaks="training: the same test before the first step",
-            otherwise="the untrained network shows as much, so training did not make it",
+            otherwise="the untrained network shows as much",
             views=_EVERY_VIEW,
             needs="initial, the Evidence of step 0",
         ),
         Null(
             "targets",
             breaks="the data's signal: labels are permuted",
-            otherwise="any error signal with the same unigram law lands there as well",
+            otherwise="labels permuted, with the same unigram law, put as much there",
             views=_EVERY_VIEW,
             needs="others['targets'], the gradients under permuted labels",
         ),
         Null(
             "targets-uniform",
             breaks="the data's signal and the unigram law: labels are drawn uniformly",
-            otherwise="an error signal from labels drawn uniformly lands there as well",
+            otherwise="labels drawn uniformly put as much there",
             views=_EVERY_VIEW,
             needs="others['targets-uniform'], the gradients under uniform labels",
         ),

@@ -68,7 +68,7 @@ def test_without_noise_it_is_the_closed_form():
     found = premise([BilinearUnits(n, x, torch.ones(10, 8, 1).double(), basis, n)])
     assert found.quotient.value == pytest.approx(0.5)
     assert (found.quotient.low, found.quotient.high) == pytest.approx((0.5, 0.5))
-    assert found.verdict == "fails"
+    assert found.outcome() == "below"
 
 
 def planted(n, tangent, other, seed, *, noise=0.0, tails=0.0):
@@ -123,8 +123,8 @@ def test_the_interval_covers_and_the_verdict_is_rarely_wrong(n, tangent, other, 
     covered = sum(q.low <= truth <= q.high for q in issued)
     assert len(issued) > 60
     assert covered >= 0.9 * len(issued)
-    right = {"cannot tell"} if tangent == other else {"cannot tell", "holds" if tangent > other else "fails"}
-    assert sum(f.verdict not in right for f in found) <= 14  # 99 % of binomial(150, 0.05)
+    right = {"cannot tell", "equal" if tangent == other else "above" if tangent > other else "below"}
+    assert sum(f.outcome() not in right for f in found) <= 14  # 99 % of binomial(150, 0.05)
 
 
 def test_a_quotient_of_noise_is_refused():
@@ -132,7 +132,7 @@ def test_a_quotient_of_noise_is_refused():
     found = [planted(16, 0.0, 0.0, seed, noise=0.5) for seed in range(100)]
     assert sum(f.quotient.low is not None for f in found) <= 2
     assert all(math.isnan(f.quotient.value) for f in found if f.quotient.low is None)
-    assert sum(f.verdict != "cannot tell" for f in found) <= 11  # 99 % of binomial(100, 0.05)
+    assert sum(f.outcome() != "cannot tell" for f in found) <= 11  # 99 % of binomial(100, 0.05)
     assert found[0].quotient.note == REFUSED.format("tangent and the normal")
 
 
@@ -140,11 +140,20 @@ def test_a_verdict_needs_no_quotient():
     """One part cancels, the other does not: no quotient, but which is larger is clear."""
     fails, holds = planted(24, 0.0, 1.5, 0), planted(24, 1.5, 0.0, 1)
     assert fails.quotient.note == REFUSED.format("tangent")
-    assert fails.verdict == "fails"
+    assert fails.outcome() == "below"
     assert fails.tangent.low == 0.0
     assert fails.normal.low > 0.5
     assert holds.quotient.note == REFUSED.format("normal")
-    assert holds.verdict == "holds"
+    assert holds.outcome() == "above"
+
+
+def test_what_would_have_been_seen_lies_beyond_the_interval_and_shrinks_with_sequences():
+    few, many = (planted(n, 0.6, 0.6, 0, noise=0.3) for n in (16, 64))
+    for found in (few, many):
+        q = found.quotient
+        assert found.detectable > max(q.high / q.value, q.value / q.low)
+    assert many.detectable < few.detectable
+    assert planted(16, 0.0, 0.0, 0, noise=0.5).detectable is None
 
 
 def test_it_holds_and_fails_where_that_was_planted():
@@ -155,11 +164,11 @@ def test_it_holds_and_fails_where_that_was_planted():
         d = 1 + 0.3 * normal(SEQUENCES, LENGTH, OUT, seed=1000)
         return premise([units(x[::2], d[::2]), units(x[1::2], d[1::2])])
 
-    assert made(2.0, 0.5).verdict == "holds"
+    assert made(2.0, 0.5).outcome() == "above"
     assert made(2.0, 0.5).quotient.low > 1
     assert made(2.0, 0.5).p < 0.01
     fails = made(0.0, 2.0)
-    assert fails.verdict == "fails"
+    assert fails.outcome() == "below"
     assert fails.p > 0.01  # what is left of the tangent parts is what random signs leave
 
 
@@ -172,25 +181,32 @@ def test_the_counter_example_fails():
     assert float(found.tangent) < 1e-12
     assert float(found.normal) == pytest.approx(1.0)
     assert found.quotient.note == REFUSED.format("tangent")
-    assert found.verdict == "fails"
+    assert found.outcome() == "below"
 
 
 @pytest.mark.parametrize(
     ("low", "high", "verdict"),
-    [(1.0, 2.0, "holds"), (0.99, 2.0, "cannot tell"), (0.5, 1.0, "cannot tell"), (0.5, 0.99, "fails")],
+    [
+        (1.0, 2.0, "above"),
+        (0.99, 2.0, "cannot tell"),
+        (0.5, 1.0, "cannot tell"),
+        (0.5, 0.99, "below"),
+        (0.9, 1.1, "equal"),
+        (1.0, 1.2, "equal, above 1"),
+    ],
 )
-def test_the_verdict_follows_the_quotient_where_there_is_one(low, high, verdict):
+def test_the_outcome_follows_the_quotient_where_there_is_one(low, high, verdict):
     nothing = Estimate(value=math.nan, n=1)
     quotient = Estimate(value=1.0, low=low, high=high, n=1)
     against = Estimate(value=0.1, low=-0.3, high=-0.2, n=1)
-    assert Premise(tangent=nothing, normal=nothing, quotient=quotient, difference=against, p=1).verdict == verdict
+    assert Premise(tangent=nothing, normal=nothing, quotient=quotient, difference=against, p=1).outcome() == verdict
 
 
 def test_too_little_says_so():
     x, d = normal(1, LENGTH, WIDTH), normal(1, LENGTH, OUT, seed=1)
     found = premise([units(x, d)])
     assert found.quotient.note == "fewer than 2 sequences"
-    assert found.verdict == "cannot tell"
+    assert found.outcome() == "not measured"
     x, d = normal(SEQUENCES, LENGTH, WIDTH), normal(SEQUENCES, LENGTH, OUT, seed=1)
     few = premise([units(x[:2] + 1, d[:2] + 1)])
     assert few.quotient.note == "2 sequences in a fold, fewer than 4"
@@ -200,6 +216,6 @@ def test_too_little_says_so():
     large[:3] *= 100
     dominated = premise([units(x + 1, large)])
     assert "effective units, fewer than 8" in dominated.quotient.note
-    assert dominated.verdict == "cannot tell"
+    assert dominated.outcome() == "cannot tell"
     x[..., :RANK] = 0
     assert premise([units(x, d)]).quotient.note == "one of the two parts is 0 everywhere"

@@ -1,11 +1,14 @@
 """The small scale beside a training: planted tangents and gradients, and what is said where nothing can be."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from anisoscope.capture.sites import SiteKey
+from anisoscope.evidence.premise import Premise
+from anisoscope.geometry.results import Estimate
 from anisoscope.geometry.subspace import Subspace
 from anisoscope.observe import local
 from anisoscope.observe.judging import Place, Request
@@ -124,3 +127,16 @@ def test_a_cloud_without_neighbourhoods_says_so():
     row = found["tangent_overlap", None, "no-first"]
     assert math.isnan(row["value"])
     assert row["note"]
+
+
+def test_the_premise_is_told_in_the_outcome_by_the_margin_of_the_run(monkeypatch):
+    """Not in the note, which is left for why there is no quotient."""
+    part, quotient = Estimate(value=0.5, n=9), Estimate(value=1.02, low=0.9, high=1.1, n=9)
+    found = Premise(tangent=part, normal=part, quotient=quotient, difference=part, p=0.1, detectable=1.3)
+    monkeypatch.setattr(local, "held_units", lambda *_: None)
+    monkeypatch.setattr(local, "premise", lambda *_, **__: found)
+    for margin, outcome in ((1.25, "equal"), (1.05, "cannot tell")):
+        request = Request(("pca",), 4, ("all",), ("haar",), 99, 0, margin=margin)
+        rows = local._premise(None, SimpleNamespace(at=None), (None, None), {}, request)
+        (row,) = (r for r in rows if r["variant"] == "tangent over normal")
+        assert (row["outcome"], row["detectable"], row["note"]) == (outcome, 1.3, None)

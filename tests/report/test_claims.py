@@ -100,7 +100,7 @@ def test_what_is_above_and_equal_passes(tmp_path):
 
 
 def test_only_equality_is_explained_by_the_null(tmp_path):
-    meaning = "any error signal with the same unigram law lands there as well"
+    meaning = "labels permuted, with the same unigram law, put as much there"
     texts = {
         outcome: sentence(of(plant_run(tmp_path / outcome.replace(" ", "-"), passing(targets=outcome))))
         for outcome in ("equal", "cannot tell", "below")

@@ -58,7 +58,7 @@ def small(*, inside=0.9, clear=(True, False), q=(0.01, 0.01), control="elliptica
             tested = {"variant": "over elliptical", "value": inside - 0.5, "p": q[layer], "q": q[layer]}
             found.append(where | tested | {"measure": "tangent_overlap", "n": 64})
         premise = where | {"view": "weight", "tensor": "gradients", "measure": "non_cancellation"}
-        numbers = {"value": 1.3, "low": 1.1, "high": 1.6, "note": "holds" if fine else "cannot tell"}
+        numbers = {"value": 1.3, "low": 1.1, "high": 1.6, "outcome": "above" if fine else "cannot tell"}
         found.append(premise | numbers | {"variant": "tangent over normal"})
         found.append(premise | {"value": 0.3, "low": 0.2, "high": 0.4})
         found.append(
@@ -84,7 +84,7 @@ def test_both_sides_of_every_fork_are_shown(tmp_path):
     section = frequency_section(context(tmp_path, rows()))
     said = words(section)
     assert "0.55 [0.5, 0.6] to the plain centroid and −0.55 [−0.6, −0.5] to the weighted" in said
-    assert "as pinning says" in said
+    assert "as pinning would have it" in said
     figures = {block.id: block for block in section.blocks if isinstance(block, Figure)}
     assert set(figures) == {"frequency-scatter", "frequency-bins", "frequency-correlations"}
     dots, line = figures["frequency-scatter"].series
@@ -108,7 +108,7 @@ def test_a_claim_that_fails_is_said_to(value, said, tmp_path):
 def test_tangency_and_the_premise_in_words(tmp_path):
     said = words(local_section(context(tmp_path, small())))
     assert "0.5 [0.45, 0.55] of the same in clouds of equal covariance and radii, which have no tangents. " in said
-    assert "It is more tangent than variance and radii make it at layer 0 and 1 (2 of 2 layers, q ≤ 0.05)." in said
+    assert "It holds more of them than in those clouds at layer 0 and 1 (2 of 2 layers, q ≤ 0.05)." in said
     assert "holds at layer 0; cannot be told at layer 1." in said
     assert "curvature cannot be told at any layer: few." in said
 
@@ -117,20 +117,27 @@ def test_a_curvature_that_is_told_no_longer_says_when_it_was(tmp_path):
     told = COMMON | {"view": "representation", "layer": 1, "step": 5, "tensor": "activations", "measure": "curvature"}
     told |= {"variant": "rms", "value": 0.2, "low": 0.1, "high": 0.3}
     said = words(local_section(context(tmp_path, small(), [told])))
-    assert "curvature (rms) 0.2 [0.1, 0.3] at 1 layer that allow a number at step 5, and none later." in said
+    assert "curvature (rms, median) 0.2 [0.1, 0.3] at 1 layer that allows a number at step 5, and none later." in said
+
+
+def test_curvature_along_the_proxy_is_compared_with_random_directions_not_with_the_mean(tmp_path):
+    where = COMMON | {"view": "representation", "layer": 1, "step": 10, "tensor": "activations", "measure": "curvature"}
+    told = where | {"variant": "rms", "value": 0.2, "low": 0.1, "high": 0.3}
+    ratio = where | {"variant": "along proxy over random", "value": 1.1, "low": 0.8, "high": 1.4}
+    said = words(local_section(context(tmp_path, small(), [told, ratio])))
+    assert "along the proxy 1.1 [0.8, 1.4] times that along random tangent directions." in said
 
 
 def test_tangency_is_said_of_the_layers_alone_where_the_test_rejects(tmp_path):
     said = words(local_section(context(tmp_path, small(q=(0.2, 0.03)))))
-    assert "makes it at layer" not in said
-    assert "make it at layer 1 (1 of 2 layers, q ≤ 0.05)." in said
+    assert "in those clouds at layer 1 (1 of 2 layers, q ≤ 0.05)." in said
 
 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"q": (0.06, 0.9)}, "At no layer is it more tangent than they are: tangency itself is not shown."),
-        ({"inside": 0.3}, "tangency itself is not shown. At layer 0 and 1 it is less tangent than they are."),
+        ({"q": (0.06, 0.9)}, "At no layer is more than in those clouds shown, so tangency itself is not shown."),
+        ({"inside": 0.3}, "tangency itself is not shown. At layer 0 and 1 it holds less of them than in those clouds."),
         ({"control": "gaussian"}, "The difference was not tested: tangency itself is not shown."),  # an older run
     ],
 )

@@ -9,6 +9,7 @@ import pytest
 from anisoscope.report.profiles import below_one, unequal
 from anisoscope.report.provenance import status
 from anisoscope.report.reading import read
+from anisoscope.report.summary import errors
 from anisoscope.report.tree import Figure, LadderFigure, Point, Table, Text
 from anisoscope.report.view import view
 from anisoscope.report.words import number
@@ -125,7 +126,7 @@ def test_bell_and_phases_follow_their_rule(good):
     said = {b.head: b.text for b in next(s for s in good.sections if s.id == "phases").blocks if isinstance(b, Text)}
     assert said["Decoder:"].startswith("two phases: it first rises, then falls")
     assert "at step 200" in said["Decoder:"]
-    assert said["Encoder:"].startswith("no two phases: it falls")
+    assert said["Encoder:"].startswith("two phases are not shown: it falls")
 
 
 def dimension_run(path, values, n):
@@ -154,7 +155,7 @@ def test_dimension_is_compared_at_equal_n_only(tmp_path):
 
 def test_a_dimension_below_one_is_not_taken_for_geometry(tmp_path):
     context = dimension_run(tmp_path / "run", [0.5, 3.0, 6.0], [6000] * 3)
-    assert "TwoNN is below 1 at layer 0 (lowest 0.5)" in below_one(context.subjects[0])
+    assert "TwoNN is below 1 at layer 0, step 0 (lowest 0.5)" in below_one(context.subjects[0])
     assert unequal(context.subjects[0]) is None
 
 
@@ -166,7 +167,7 @@ def test_the_turn_below_one_is_explained_with_the_uncentred_proxy(good):
     )
     assert "Encoder" in turn.text
     assert "3 observations between steps 80 and 160" in turn.text
-    assert "as this would have it" in turn.text
+    assert "which agrees with that" in turn.text
 
 
 def test_runs_are_compared_by_the_fraction_of_training(planted):
@@ -228,3 +229,27 @@ def test_hostile_text_is_made_visible_on_the_way_in(planted):
 def test_layers_of_the_emergence_are_all_there(good):
     figure = block(good, "emergence", Figure, "emergence")
     assert next(c for c in figure.toggle if c.key == "layer").values == [str(i) for i in range(LAYERS)]
+
+
+@pytest.mark.parametrize(
+    ("units", "words"),
+    [
+        ({"a": "document", "b": "document"}, "documents"),
+        ("sequence", "sequences"),
+        ({"a": "document", "b": "sequence"}, "sequences or documents"),
+        (None, "sequences or documents"),
+    ],
+)
+def test_captions_name_the_units_that_the_manifest_has(units, words, tmp_path):
+    create_run(tmp_path / "run", kind="scope", steps=10, **({} if units is None else {"units": units})).close(
+        "finished"
+    )
+    context = read([str(tmp_path / "run")])
+    assert context.units == words
+    assert f"of the rows, over {words};" in errors(context)
+
+
+def test_bands_that_are_drawn_are_not_denied(good):
+    caption = block(good, "profiles", Figure, "isotropy").caption
+    drawn = any(p.low is not None for s in block(good, "profiles", Figure, "isotropy").series for p in s.points)
+    assert ("carry no interval" in caption) is not drawn

@@ -119,10 +119,11 @@ def test_fits_find_planted_laws_and_refuse_others():
     rng, x = np.random.default_rng(5), np.geomspace(0.001, 0.05, 10)
     y = x**1.5 * np.exp(0.02 * rng.standard_normal((30, 10)))
     fit = fit_power(x, y)
-    assert fit.said(1.5) == "holds"
-    assert fit.said(2.0) == fit.said(1.4) == "does not hold"
-    assert fit_power(x, x**2 * np.exp(2 * rng.standard_normal((5, 10)))).said(2.0) == "undetermined"
-    assert fit_limit(x, 0.25 + x + np.zeros((4, 1))).said(0.25) == "holds"
+    assert fit.outcome(1.5) == "equal"
+    assert fit.outcome(2.0) == "below"
+    assert fit.outcome(1.4) == "equal, above 1"  # certain, and within the margin
+    assert fit_power(x, x**2 * np.exp(2 * rng.standard_normal((5, 10)))).outcome(2.0) == "cannot tell"
+    assert fit_limit(x, 0.25 + x + np.zeros((4, 1))).outcome(0.25) == "equal"
 
 
 def test_a_finite_radius_widens_the_interval():
@@ -130,7 +131,7 @@ def test_a_finite_radius_widens_the_interval():
     y = np.stack([x**2 * (1 + k * x) for k in (0.99, 1.0, 1.01, 1.02)])
     fit = fit_power(x, y)
     assert abs(fit.value - 2) > 0.05  # the next term is seen,
-    assert fit.said(2.0) == "holds"  # and owned up to
+    assert fit.outcome(2.0) == "equal"  # and owned up to
     assert fit.shift < -0.03
 
 
@@ -150,8 +151,24 @@ def test_attenuations_cover_though_what_they_are_divided_by_is_noisy():
     assert 930 <= covered <= 970  # a common denominator: 854
 
 
-def test_what_cannot_be_computed_is_undetermined():
-    assert Fit(math.nan, math.nan, math.nan, 4, 0.0).said(1.0) == "undetermined"
+def test_what_cannot_be_computed_is_not_measured():
+    assert Fit(math.nan, math.nan, math.nan, 4, 0.0).outcome(1.0) == "not measured"
+
+
+def test_an_interval_that_leaves_the_margin_cannot_tell():
+    """Whatever its width: equality needs all of it inside."""
+    assert Fit(1.15, 0.99, 1.31, 4, 0.0).outcome(1.0) == "cannot tell"
+    assert Fit(1.0, 0.79, 1.1, 4, 0.0).outcome(1.0) == "cannot tell"
+    assert Fit(0.08, 0.05, 0.11, 4, 0.0).outcome(1 / 12) == "cannot tell"  # a number below 1 has a smaller margin
+
+
+def test_what_would_have_been_seen_is_seen_in_four_of_five():
+    rng = np.random.default_rng(8)
+    fits = [estimated(v, v, confidence=0.95) for v in 2 + 0.1 * rng.standard_normal((2000, 12))]
+    least = float(np.mean([fit.detectable for fit in fits]))
+    assert np.mean([fit.outcome(2 - least) in ("above", "equal, above 1") for fit in fits]) == pytest.approx(
+        0.8, abs=0.04
+    )
 
 
 def test_the_mixture_shows_one_over_one_plus_s():
@@ -210,16 +227,17 @@ def test_every_scaling_holds_but_the_ratio_without_its_condition(finished):
     for run in finished:
         fits = fits_of(run)
         assert len(fits) == 13
-        said = {claim: row["note"] for claim, row in fits.items()}
-        assert said.pop("symmetric-gradient-ratio") == "does not hold"
-        assert set(said.values()) == {"holds"}
+        said = {claim: row["outcome"] for claim, row in fits.items()}
+        assert said.pop("symmetric-gradient-ratio") == "below"
+        assert set(said.values()) == {"equal"}
+        assert all(row["detectable"] > (row["high"] - row["low"]) / 2 for row in fits.values())
         assert abs(fits["symmetric-gradient-ratio"]["value"]) < 0.3
 
 
 def test_the_unit_of_length_decides_nothing(finished, tmp_path):
     far = theory(made_of(Laboratory, SMALL | {"curvature": 1e-3, "radius": 50.0}), Silent(), out=tmp_path / "far")
     near, fits = fits_of(finished[0]), fits_of(far)
-    assert {claim: row["note"] for claim, row in fits.items()} == {claim: row["note"] for claim, row in near.items()}
+    assert {c: row["outcome"] for c, row in fits.items()} == {c: row["outcome"] for c, row in near.items()}
     for claim, row in fits.items():
         assert row["value"] == pytest.approx(near[claim]["value"], rel=1e-5, abs=1e-8), claim
     judged = {"bound_holds", "draw_ratio", "draw_published", "draw_gamma"}

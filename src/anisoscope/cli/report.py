@@ -28,8 +28,8 @@ def report(
 ) -> None:
     """Write what RUNS say as one HTML page that needs no network.
 
-    The page begins with the verdict in words, made from the rows by a stated rule, and shows every number beside its
-    null. A run that is still in progress gives a page that says so. Several runs are compared, aligned by the fraction
+    The page begins with the verdict in words, made from the rows by a stated rule, and shows numbers beside their
+    nulls. A run that is still in progress gives a page that says so. Several runs are compared, aligned by the fraction
     of training.
 
     For example:

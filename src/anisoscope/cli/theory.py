@@ -57,7 +57,7 @@ def _claims(run: Run) -> None:
 
     lab = Laboratory(run.table().to_pylist())
     rows = [
-        [words, short(lab.expected[key]["value"]), precise(lab.fits[key]), lab.fits[key]["note"]]
+        [words, short(lab.expected[key]["value"]), precise(lab.fits[key]), lab.said(key)]
         for key, words in CLAIMS.items()
         if key in lab.fits
     ]

@@ -21,12 +21,12 @@ from torch import Tensor
 
 from anisoscope.evidence.cancellation import root, square_without_noise
 from anisoscope.evidence.inference import FEWEST_EFFECTIVE, FEWEST_UNITS, effective_units
-from anisoscope.evidence.quotient import Jackknifed, quotient_interval
+from anisoscope.evidence.quotient import Jackknifed, quotient_detectable, quotient_interval
 from anisoscope.evidence.tables import random_signs
 from anisoscope.evidence.units import BilinearUnits
 from anisoscope.geometry.results import Estimate
+from anisoscope.verdict import MARGIN, outcome_of_quotient
 
-HOLDS, FAILS, OPEN = "holds", "fails", "cannot tell"
 _ROUNDING = 1e-24  # γ² of sums that cancel up to rounding
 
 
@@ -38,7 +38,8 @@ class Premise:
     which random signs alone would make as large as ``floor`` (97.5 %). ``p`` is one-sided, of tangent parts against
     random signs. ``quotient`` is of γ without noise. Where the interval of one of them reaches 0 it is NaN, and its
     note says which: a quotient of noise is none. ``difference`` is ``(γ^T)² − (γ^N)²``, also without noise; it needs
-    neither to be above 0.
+    neither to be above 0. ``detectable`` is about the smallest quotient above 1 that would have been found in 80 % of
+    repetitions, where there is a quotient.
     """
 
     tangent: Estimate
@@ -46,17 +47,21 @@ class Premise:
     quotient: Estimate
     difference: Estimate
     p: float
+    detectable: float | None = None
 
-    @property
-    def verdict(self) -> str:
-        """Whether the premise holds, fails, or cannot be told: by the quotient, or else by the difference."""
+    def outcome(self, margin: float = MARGIN) -> str:
+        """Of γ^T/γ^N against 1, by its interval and the margin, or else by that of the difference.
+
+        The premise holds where it is *above*, fails where it is *below*, and holds up to the margin where it is
+        *equal*.
+        """
         low, high = self.quotient.low, self.quotient.high
         if low is not None and high is not None:
-            return HOLDS if low >= 1 else FAILS if high < 1 else OPEN
+            return outcome_of_quotient(low, high, margin)
         low, high = self.difference.low, self.difference.high
         if low is None or high is None:
-            return OPEN
-        return HOLDS if low > 0 else FAILS if high < 0 else OPEN
+            return "not measured" if math.isnan(self.tangent.value) else "cannot tell"
+        return "above" if low > 0 else "below" if high < 0 else "cannot tell"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -142,11 +147,18 @@ def _with_intervals(found: Premise, tangent: Jackknifed, normal: Jackknifed) -> 
         normal=_bounded(found.normal, None if ends[1] is None else (root(ends[1][0]), root(ends[1][1]))),
         quotient=_quotient(tangent, normal, found.quotient, clear),
         difference=_bounded(replace(found.difference, value=difference.value), ends[2]),
+        detectable=_detectable(tangent, normal) if all(clear) else None,
     )
 
 
 def _bounded(plain: Estimate, ends: tuple[float, float] | None) -> Estimate:
     return plain if ends is None else replace(plain, low=ends[0], high=ends[1])
+
+
+def _detectable(tangent: Jackknifed, normal: Jackknifed) -> float | None:
+    """Of γ: the estimates are of its square."""
+    square = quotient_detectable(tangent, normal)
+    return None if square is None else math.sqrt(square)
 
 
 def _quotient(tangent: Jackknifed, normal: Jackknifed, nothing: Estimate, clear: list[bool]) -> Estimate:

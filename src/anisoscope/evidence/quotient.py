@@ -58,6 +58,19 @@ def quotient_interval(above: Jackknifed, below: Jackknifed) -> tuple[float, floa
     return min(ends[0], _exp(logs[0])), max(ends[1], _exp(logs[1]))
 
 
+def quotient_detectable(above: Jackknifed, below: Jackknifed) -> float | None:
+    """About the smallest ``above/below`` over 1 that would have been found in 80 % of repetitions; None where unknown.
+
+    The half-width of the interval in logarithms, the wider side, and what its error takes away in one of five.
+    """
+    ends, ratio = quotient_interval(above, below), above.value / below.value
+    if ends is None or not ends[0] > 0:
+        return None
+    spread = Spread.of((above.left_out / below.left_out).log())
+    half = max(math.log(ends[1] / ratio), math.log(ratio / ends[0]))
+    return _exp(half + float(stats.t.ppf(0.8, spread.df)) * spread.error)
+
+
 def _fieller(above: Jackknifed, below: Jackknifed, quantile: float) -> tuple[float, float] | None:
     """All c with ``(a − cb)² ≤ t²·(v_a − 2c·v_ab + c²·v_b)``: between the roots where b² > t²·v_b, else without end."""
     n = above.left_out.numel()

@@ -34,7 +34,8 @@ class VerifyRow:
     gradient's anisotropy captured; p of the isotropy gain), ``normal`` (mean angle in degrees to the bottom of the
     local spectrum), ``refit`` (mean angle in degrees between the fits on two halves), ``curvature`` (along the proxy
     over that along random tangent directions), ``settling`` and ``settling-anisotropy`` (share of layers and seeds at
-    which random directions do as well). ``chance`` is what random directions of the same rank would give.
+    which random directions are not shown to do worse). ``chance`` is what random directions of the same rank would
+    give.
     """
 
     check: str
@@ -76,7 +77,7 @@ def verify(
     resamples: int = 199,
     generator: torch.Generator | None = None,
 ) -> Verification:
-    """Check proxies against what the referee asked for.
+    """Check proxies against baselines of equal rank, on sequences that they were not fitted on.
 
     ``x`` and ``gradients`` are ``(n, T, D)``, or rows with ``groups``; or mappings from ``(seed, layer)`` to such, for
     models that were never looked at before. ``ranks`` defaults to 1, 2, 4, … ≤ D/4. Sequences fall into two halves, the
@@ -89,8 +90,8 @@ def verify(
        proxy is as far from them as it can be), and between the fits on the two halves.
     3. ``curvature``: curvature along the proxy's directions over that along random tangent directions.
     4. ``settling`` and ``settling-anisotropy``: the share of layers and seeds at which random directions of equal rank
-       do as well, by energy and by anisotropy. They do not where p ≤ 0.05 and the whole interval is above what they
-       give (the value, where there is no interval).
+       are not shown to do worse, by energy and by anisotropy. They are where p ≤ 0.05 and the whole interval is above
+       what they give (the value, where there is no interval).
 
     >>> generator = torch.Generator().manual_seed(0)
     >>> x, g = torch.randn(2, 12, 10, 16, generator=generator)

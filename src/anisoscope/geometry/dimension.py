@@ -103,8 +103,8 @@ def levina_bickel(x: Cloud | Neighbours, k: int = 20) -> DimensionEstimate:
 def gride(x: Cloud | Neighbours) -> ScaleCurve:
     """Gride (Denti et al. 2022): the dimension from ``r_2n/r_n`` for n = 1, 2, 4, … ≤ min(32, (N−1)/4).
 
-    A curve that is flat has one dimension; one that falls saw noise at small scales, one that rises saw curvature or
-    structure. Intervals are those of the likelihood, widened because neighbours share neighbours.
+    One dimension at all scales makes a flat curve; noise at small scales makes it fall, curvature or structure can make
+    it rise. Intervals are those of the likelihood, widened because neighbours share neighbours.
     """
     found = as_neighbours(x, 64)
     n = found.n

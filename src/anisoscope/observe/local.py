@@ -52,7 +52,9 @@ def local_rows(observed: Observation, proxies: Proxies, request: Request, each: 
             return _premise(observed, place, proxies[place], common, request)
         return _neighbourhoods(observed, place, proxies[place][0], common, request)
 
-    return adjusted([r for part in each(judged, [p for p in places if p.subset == "all"]) for r in part])
+    return adjusted(
+        [r for part in each(judged, [p for p in places if p.subset == "all"]) for r in part], request.margin
+    )
 
 
 def _premise(
@@ -62,12 +64,11 @@ def _premise(
     folds = [held_units(observed, place.at, fold, pair[1 - fold]) for fold in (0, 1)]
     found = premise(folds, draws=199 if request.resamples is None else min(request.resamples, 199), seed=request.seed)
     common = common | {"tensor": "gradients", "measure": "non_cancellation"}
-    why = found.quotient.note
-    quotient = replace(found.quotient, note=f"{found.verdict}: {why}" if why else found.verdict)
+    judged = {"outcome": found.outcome(request.margin), "detectable": found.detectable}
     rows = [
         estimate_row(common, found.tangent, p=found.p),
         estimate_row(common, found.normal, variant="normal part"),
-        estimate_row(common, quotient, variant="tangent over normal"),
+        estimate_row(common, found.quotient, variant="tangent over normal", **judged),
     ]
     if found.tangent.floor is None:
         return rows

@@ -21,7 +21,7 @@ class EvidenceOptions:
     ``subsets`` are the tokens that proxies are fitted and judged on; ``ranks`` shows the first proxy at other ranks;
     ``anchor`` is the last step that anchored proxies are fitted on (by default 30 % of ``steps``); ``loss_fn(output,
     labels)`` serves the label nulls where the model itself returns no loss. Odds ratios between ``1/margin`` and
-    ``margin`` are as good as 1: only inside it is an effect called equal to its null.
+    ``margin`` count as equal to 1: only inside it is an effect called equal to its null.
     """
 
     subsets: Sequence[str] = ("all",)

@@ -15,11 +15,12 @@ from anisoscope.vocabulary import OUTCOMES, PROXIES, TIMINGS, WINDOWS
 ENERGY = "energy beyond chance"
 CAPTURED = "share of the gradient's anisotropy"
 CAPTION = (
-    "Each claim for each proxy and timing (anchored: fitted on the first 30 % of training, then frozen, the paper's "
-    "protocol). Energy: the last null that more than half of the layers pass in a row, how many layers pass it, and "
-    "the pooled odds ratio over haar. Anisotropy: the part of what the gradient lacks to isotropy (1 − IsoScore*) that "
-    "goes with the proxy; above where more than half of the layers have an interval above what random directions give "
-    "and q ≤ 0.05. Equality is not told of it: no margin was declared for it."
+    "Each claim for each proxy and timing (anchored: fitted on the first 30 % of training, then frozen, as in "
+    "Bernas et al. 2026). Energy: the last null that more than half of the layers pass in a row, how many layers "
+    "pass it (an average over the observations of the window), and the pooled odds ratio over haar. Anisotropy: the "
+    "part of what the gradient lacks to isotropy (1 − IsoScore*) that goes with the proxy; above where more than "
+    "half of the layers have an interval above what random directions give and q ≤ 0.05. Equality is not told of "
+    "it: no margin was declared for it."
 )
 
 
@@ -71,7 +72,7 @@ def _energy(f: Finding | None) -> Cell:
         tone: Tone = "no" if outcome in ("equal", "below") else "open"
         counts = ", ".join(f"{name} {count:.3g}" for name, count in v.merged("haar").items())
         return Cell(f"{outcome or f'{v.parts} differ'} (haar)", f"{counts}\n{over}".strip(), tone=tone)
-    count = f"{v.reached[v.last]:.3g} of {v.total:.3g} {v.parts}"
+    count = f"{v.reached[v.last]:.3g} of {v.total:.3g} {v.parts.removesuffix('s') if v.total == 1 else v.parts}"
     return Cell(f"up to {v.last}", f"{count}\n{over}".strip(), tone="yes" if v.first_not_passed is None else "part")
 
 

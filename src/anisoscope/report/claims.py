@@ -17,8 +17,8 @@ MEANING = {null.name: null.otherwise for null in NULLS.values() if null.ladder}
 PLAUSIBLE = 1e6
 """Odds ratios beyond it are as good as infinite: an energy share of 0.999999."""
 CLAIM = (
-    "The claim under test: low-rank directions fitted on activations (the tangent proxy) hold more of the true "
-    "gradient's energy than they must."
+    "The claim under test (Bernas et al. 2026, arXiv:2604.08764; “the paper” below): low-rank directions fitted on "
+    "activations, the tangent proxy, hold more of the true gradient's energy than the nulls below give."
 )
 
 
@@ -34,7 +34,7 @@ def rule(context: Context) -> str:
         "layers, with its interval over sequences or documents, which all layers share; it may be above where the "
         f"count of layers is not. Mixed: at least {100 * MIXED:.0f} % of the layers above and as many below. Windows: "
         f"before (step 0), early (up to {100 * EARLY:.0f} %), middle, late (from {100 * LATE:.0f} %); an observation "
-        "weighs as many steps as it stands for, so the schedule does not matter, and counts are averages over the "
+        "weighs as many steps as are nearer to it than to any other, and counts are averages over the "
         "window. Several seeds: counts are averages over them too; effects are the mean over seeds with "
         "Student's interval from three seeds on, below that the single values. How often such verdicts are wrong: "
         "docs/calibration.md."
@@ -97,7 +97,7 @@ def headline(found: list[Finding]) -> Text:
             f"Most nulls are passed by {best.label}, up to {_last(best)}; fewest by {worst.label}, which {low}{far}. "
             f"{missed(best)}"
         )
-    # Signals of the data are the last two nulls: below them nothing says that the data's signal is what counts.
+    # Signals of the data are the last two nulls: short of them the rows do not say that the data's signal counts.
     return Text(text.strip(), "Supported in part.", "part")
 
 
@@ -262,10 +262,16 @@ def _together(members: list[Finding], last: str | None, null: str | None, outcom
         "equal": f"equal to `{null}` within the margin{over}: {MEANING[null]}",
         "below": f"below `{null}`{over}",
         "above": f"above `{null}`{over} in most layers, but not in those that pass all before it",
-        "not measured": f"`{null}` was not measured",
+        "not measured": f"`{null}` was not measured{_why(members, null)}",
         "differ": f"over `{null}` layers differ{over}",
     }
     return f"{text}; {ends.get(outcome, f'over `{null}` the rows cannot tell{over}')}."
+
+
+def _why(members: list[Finding], null: str | None) -> str:
+    """Why a null was not measured, where rows say so."""
+    said = sorted({f.reasons[null] for f in members if null in f.reasons})
+    return f" ({'; '.join(said)})" if said else ""
 
 
 def _range(members: list[Finding], null: str) -> str:

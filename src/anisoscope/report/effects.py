@@ -41,6 +41,8 @@ class Effect:
     def __str__(self) -> str:
         if len(self.points) > 1 and self.low is None:
             return f"{number(self.value)} (seeds: {listed([number(point) for point in self.points])})"
+        if self.low is None:
+            return f"{number(self.value)}, no interval"
         said = interval(self.value, self.low, self.high)
         return f"{said} over {len(self.points)} seeds" if self.over == "seeds" else said
 

@@ -99,7 +99,7 @@ def _learned(subject: Subject) -> Found:
 
 EXPECTED = [
     Expectation(
-        "Before training, the representation view shows nothing over random directions",
+        "Before training, the proxy holds as much as random directions do, within the margin (representation view)",
         "step 0: over haar more than half of the layers are equal within the margin",
         _before_training,
     ),
@@ -109,27 +109,27 @@ EXPECTED = [
         _rises,
     ),
     Expectation(
-        "An error signal with the same unigram law lands there as well",
+        "Labels permuted, with the same unigram law, put as much there within the margin, or more",
         "early: over targets more than half of the layers are equal within the margin, or below",
         _same_under_other_labels,
     ),
     Expectation(
-        "The weight view is above random directions before anything was learned: its construction forces it",
+        "The weight view is above random directions before the first step, as the construction of G = Σ δxᵀ has it",
         "step 0: svd over haar, more than half of the layers above",
         _forced,
     ),
     Expectation(
-        "Nothing of the weight view is left once gradients and inputs are paired anew",
+        "Gradients and inputs paired anew give as much in the weight view within the margin, or more",
         "late: svd over pairing, more than half of the layers equal within the margin, or below",
         _paired_anew,
     ),
     Expectation(
-        "Normalisation leaves no gradient along the activation after the last block",
+        "Hardly any gradient lies along the activation after the last block, as normalisation has it",
         "radial share of the last block below a tenth of chance at every observation",
         _radial,
     ),
     Expectation(
-        "The model learns more than how often each token occurs",
+        "The loss ends below that of knowing how often each token occurs",
         "last loss (held-out, or else training) below the unigram entropy",
         _learned,
     ),
@@ -144,8 +144,8 @@ def expectations(context: Context) -> list[Block]:
         return []
     caption = (
         "Expectations come from earlier trainings of small pairs; they are not part of the verdict. Each is judged by "
-        "the outcomes of the layers, against step 0 and the declared margin. Where one does not hold, this machine, "
-        "corpus or model differs, and the difference is worth a look."
+        "the outcomes of the layers, against step 0 and the declared margin. Where one does not hold, this run differs "
+        "from those."
     )
     columns = ["expectation", *(subject.label for subject in subjects)]
     return [Table("expected", "Expected, and found", caption, columns, rows)]

@@ -189,7 +189,7 @@ def _marker(status: str) -> str:
 
 
 def _ladder(sheet: Any, figure: LadderFigure) -> None:
-    """A row a track, a column a rung; the thick line ends at the verdict."""
+    """A row a track, a column a null; the thick line ends at the verdict."""
     tracks = figure.tracks
     nulls = [node.null for node in tracks[0].nodes]
     sheet.set_size_inches(6.8, 0.55 * len(tracks) + 0.8)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -108,7 +109,7 @@ def finding(subject: Subject, view: str, name: str, *, proxy: str | None = None,
         {null: effect for null, effect in effects.items() if effect is not None},
         _detectable(rows),
         _shares(subject, name, **key),
-        _reasons(subject, name),
+        _reasons(subject, view, name),
     )
 
 
@@ -181,8 +182,10 @@ def window_means(
     return sum(m[0] for m in means) / len(means), sum(m[1] for m in means) / len(means)
 
 
-def _reasons(subject: Subject, window: str) -> dict[str, str]:
-    """Why a null could not be had in a window, where the run says so."""
+def _reasons(subject: Subject, view: str, window: str) -> dict[str, str]:
+    """Why a null could not be had in a window, where the run says so: of the whole model, or else of its layers."""
     rows = subject.window(subject.by_measure.get("enrichment", []), window)
-    without_place = (row for row in rows if row["layer"] is None)
-    return {row["null"]: row["note"] for row in without_place if row["null"] and row["note"]}
+    noted = [row for row in rows if row["null"] and row["note"]]
+    of_layers = [row for row in noted if row["view"] == view and row["value"] is not None and math.isnan(row["value"])]
+    of_model = [row for row in noted if row["layer"] is None]
+    return {row["null"]: row["note"].removeprefix("cannot tell: ") for row in (*of_layers, *of_model)}

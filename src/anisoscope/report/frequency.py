@@ -24,7 +24,7 @@ from anisoscope.report.tree import (
     values_of,
 )
 from anisoscope.report.type_scatter import type_scatter
-from anisoscope.report.words import interval, number
+from anisoscope.report.words import interval
 from anisoscope.vocabulary import BIN_SIDES, BIN_SIZES, BINS, MEASURES, TABLES, bin_of, bin_subset
 
 _BINNED = ("enrichment", "energy", "isotropy_loss", "spread", "visible_curvature")
@@ -40,7 +40,7 @@ CORRELATED = {
     "spread": "spread of contextual vectors",
 }
 FORKS = (
-    "Each of these has a fork that decides its sign, so both sides are shown: distance to the plain centroid (every "
+    "Each of these has a fork that can decide its sign, so both sides are shown: distance to the plain centroid (every "
     "type counts once) or to the one weighted by counts; bins by the token that went in or by the token that was asked "
     "for, of equal tokens or of equal types. Counts are those of the text that was trained on (of the text read, for "
     "finished models); types that never came are left out."
@@ -91,7 +91,7 @@ def _said(subject: Subject) -> list[str]:
         point = summarise(_last(subject.pick("frequency_correlation", tensor=tensor, variant="trajectory, spearman")))
         if point is not None and point.y is not None:
             sign = (
-                "frequent types move less, as pinning says"
+                "frequent types move less, as pinning would have it"
                 if point.high is not None and point.high < 0
                 else "frequent types move more, the opposite of pinning"
                 if point.low is not None and point.low > 0
@@ -106,9 +106,12 @@ def _said(subject: Subject) -> list[str]:
         rows = _last(r for r in subject.by_measure.get("bin_enrichment_trend", []) if _is(r, subset))
         point = summarise(rows)
         if point is not None and point.y is not None:
-            change = f"{number(math.exp(point.y))} times from one fifth to the next more frequent"
-            parts.append(f"by the {side} token {change}")
-    return [*said, f"enrichment changes, in the median layer, {'; '.join(parts)}."] if parts else said
+            ends = (None if end is None else math.exp(end) for end in (point.low, point.high))
+            parts.append(f"by the {side} token {interval(math.exp(point.y), *ends)}")
+    if not parts:
+        return said
+    what = "factor of the enrichment (odds ratio) from one fifth of frequency to the next more frequent, median layer"
+    return [*said, f"{what}: {'; '.join(parts)}."]
 
 
 def _is(row: Row, subset: str) -> bool:
@@ -150,7 +153,7 @@ def _binned(context: Context) -> Figure | None:
     return Figure(
         "frequency-bins",
         "By how frequent the token is" + (", layer by layer" if of_profile else ", over training"),
-        f"{BINS_RULE} {errors(context, rows='sequences (types for spread, curvature and the update)')}",
+        f"{BINS_RULE} {errors(context, rows=f'{context.units} (types for spread, curvature and the update)')}",
         f"{', '.join(measures).capitalize()} by fifth of frequency.",
         course_axis(context),
         Axis("value", by={"key": "measure"}),
@@ -260,8 +263,8 @@ def _trends(context: Context) -> Table | None:
         return None
     caption = (
         "Factor from one fifth of frequency to the next more frequent one (least squares on logarithms), at the last "
-        "observation; rise and fall: the 95 % interval excludes no change. The paper expects enrichment to rise with "
-        "frequency; the theory behind it expects spread and visible curvature to fall."
+        "observation; rise and fall: the 95 % interval excludes no change. Bernas et al. (2026) expect enrichment to "
+        "rise with frequency; the theory behind it expects spread and visible curvature to fall."
     )
     columns = ["model", "measure", "bins", "factor a bin", "layers"]
     return Table("frequency-trends", "Trends across bins", caption, columns, rows, heads=3)

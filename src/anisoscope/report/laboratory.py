@@ -7,6 +7,7 @@ import math
 from anisoscope.report.reading import Row
 from anisoscope.report.tree import Point, Series
 from anisoscope.report.words import number
+from anisoscope.verdict import ABOVE, BELOW, outcome_of_fit
 from anisoscope.vocabulary import shown_in
 
 CLAIMS = {word.name: word.label for word in shown_in("claim")}
@@ -21,6 +22,9 @@ BOUNDS = {
     ),
 }
 THEORY = {"what": "theory"}  # tag of what is drawn beside the data
+HOLDS, FAILS, OPEN, MISSING = "holds", "does not hold", "cannot tell", "not measured"
+_SAID = {"equal": HOLDS, "not measured": MISSING} | dict.fromkeys(ABOVE | BELOW, FAILS)
+"""What the outcome of a fit says of its claim."""
 
 
 class Laboratory:
@@ -37,6 +41,17 @@ class Laboratory:
 
     def _of(self, measure: str) -> dict[str, Row]:
         return {row["variant"]: row for row in self.by_measure.get(measure, [])}
+
+    def outcome(self, claim: str) -> str:
+        """Of a fit against theory. Runs from before the column was there are judged by their numbers, same rule."""
+        fit = self.fits[claim]
+        return fit.get("outcome") or outcome_of_fit(
+            fit["value"], fit["low"], fit["high"], self.expected[claim]["value"]
+        )
+
+    def said(self, claim: str) -> str:
+        """Whether a claim holds, does not hold, cannot be told, or was not measured."""
+        return _SAID.get(self.outcome(claim), OPEN)
 
     def curve(self, measure: str, *models: str) -> list[Point]:
         """Values against the radius (or the exponent) they were taken at: the geometric mean over models, or all."""

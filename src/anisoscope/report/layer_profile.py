@@ -21,18 +21,21 @@ from anisoscope.report.tree import (
     values_of,
 )
 from anisoscope.report.words import interval, listed, number
+from anisoscope.shape import SMALLEST
 from anisoscope.vocabulary import MEASURES, NULLS, SUBSETS, VIEWS, Measure
 
 RULE = (
     "The rule: the peak is the layer with the largest mean over batches; its prominence is the peak minus the higher "
     "end, taken within each batch, with a 95 % interval (Student's t) over batches. A bell has its peak at an inner "
-    "layer, the interval above 0 and a prominence of at least 5 % of the peak; a valley is the same upside down; else "
-    "the profile is rising or falling if its ends differ as clearly, else flat. For the dimension, layers that rest on "
-    "less than half as many distinct vectors as others are left out."
+    "layer that exceeds both ends by more than the error of the difference, adjusted for the number of layers, and by "
+    "5 % of the largest size; a valley is the same upside down; else the profile is rising or falling if its ends "
+    "differ so, flat if all lies within 5 % of the ends, and else its shape cannot be told (docs/report.md; "
+    "docs/calibration.md says how often noise is called a bell). For the dimension, layers that rest on less than half "
+    "as many distinct vectors as others are left out."
 )
 SINK = (
-    "The first position is an attention sink in many decoders: it carries activations many times larger than all "
-    "others, so a single token a sequence decides measures of variance"
+    "The first position is an attention sink in many decoders: its activations can be many times larger than all "
+    "others, and then a single token a sequence decides measures of variance"
 )
 TWIN, TRAINED = 0, 1
 
@@ -184,7 +187,7 @@ def _shapes(context: Context) -> Table | None:
 
 
 def said(subject: Subject) -> list[Text]:
-    """What the first position does to the two celebrated profiles."""
+    """What the first position does to the profiles of dimension and top share (Razzhigaev et al. 2023)."""
     shapes, found = _shape_rows(subject), []
     for measure in ("two_nn", "top_share"):
         whole, later = shapes.get((measure, "all")), shapes.get((measure, "no-first"))
@@ -198,7 +201,9 @@ def said(subject: Subject) -> list[Text]:
                 f"the profile of the {words} is a {with_first} with first positions and without them, but another one: "
                 f"it turns at layer {number(whole[1]['value'])} with them and at {number(later[1]['value'])} without. "
             )
-            text += f"{SINK}; leaving it out changes a layer by a factor of up to {number(ratio)}." if ratio else SINK
+            text += (
+                f"{SINK}; here leaving it out changes a layer by a factor of up to {number(ratio)}." if ratio else SINK
+            )
             found.append(Text(text, f"{subject.label}:", "open"))
             continue
         if with_first == without:
@@ -207,7 +212,13 @@ def said(subject: Subject) -> list[Text]:
             found.append(Text(text, f"{subject.label}:", "plain"))
             continue
         text = f"the profile of the {words} is {_a(with_first)} with first positions and {_a(without)} without them. "
-        text += f"{SINK}: what differs between the two curves is that token, not the geometry of the others."
+        if ratio is not None and ratio <= 1 + SMALLEST:
+            text += f"But no layer changes by more than a factor of {ratio:.3f}: the name differs more than the curves."
+        else:
+            text += (
+                f"Leaving them out changes a layer by a factor of up to {number(ratio)}. " if ratio is not None else ""
+            )
+            text += f"{SINK}."
         found.append(Text(text, f"{subject.label}:", "open"))
     return found
 
@@ -228,4 +239,6 @@ def _ratio(subject: Subject, measure: str) -> float | None:
 
 
 def _a(word: str) -> str:
+    if word == "cannot tell":
+        return "of a shape that cannot be told"
     return f"a {word}" if word in ("bell", "valley") else word

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 from anisoscope.report.course import course, course_axis
 from anisoscope.report.reading import Context, Row, Subject
 from anisoscope.report.summary import defined, errors, summarise
 from anisoscope.report.tree import Axis, Block, Control, Figure, Reference, Section, Series, Text, values_of
 from anisoscope.report.words import counted, interval, listed, number
+from anisoscope.verdict import ABOVE, BELOW
 
 INSIDE = {
     None: "local tangents",
@@ -20,6 +23,10 @@ PREMISE = {
     "normal part": "normal parts, γᴺ",
     "random signs": "tangent parts, γᵀ",
 }
+_PREMISE_SAID = dict.fromkeys(ABOVE, "holds") | {"equal": "holds up to the margin (the two are equal within it)"}
+_PREMISE_SAID |= dict.fromkeys(BELOW, "fails") | {"equal, below 1": "fails by less than the margin"}
+_PREMISE_SAID |= {"cannot tell": "cannot be told", "not measured": "was not measured"}
+_OLD_PREMISE = {"holds": "above", "fails": "below"}
 LEVEL = 0.05
 DASHED = ("elliptical", "gaussian", "random signs")
 OVERLAP_CAPTION = (
@@ -27,8 +34,8 @@ OVERLAP_CAPTION = (
     "proxy that was fitted on the other fold. Random proxies hold K/D. Local PCA finds wide directions, and "
     "so does the proxy, so the control that counts is a cloud of the same covariance and radii and random directions "
     "otherwise (an elliptical one; dashed, in the colour of the layer): it has no tangents, and "
-    "whatever the proxy holds of its neighbourhoods is owed to variance and tails. A difference counts as tangency "
-    "only where a test over several such clouds rejects (q ≤ 0.05 over layers). First positions are left out. "
+    "what the proxy holds of its neighbourhoods comes of variance and tails. A difference counts only where a test "
+    "over several such clouds rejects (q ≤ 0.05 over layers); clusters can make one too. First positions are left out. "
 )
 PREMISE_CAPTION = (
     "γ: norm of the sum over tokens of parts of a weight gradient, over the sum of their norms; 1 is no cancellation. "
@@ -95,11 +102,11 @@ def _tangency_said(rows: list[Row]) -> str:
     above, below = (
         [layer for layer, signs in by_layer.items() if 2 * signs.count(sign) > len(signs)] for sign in (1, -1)
     )
-    less = f" At layer {listed(below)} it is less tangent than they are." if below else ""
+    less = f" At layer {listed(below)} it holds less of them than in those clouds." if below else ""
     if not above:
-        return f"At no layer is it more tangent than they are: tangency itself is not shown.{less}"
+        return f"At no layer is more than in those clouds shown, so tangency itself is not shown.{less}"
     many = f"{len(above)} of {counted(len(by_layer), 'layer')}, q ≤ {LEVEL:g}"
-    return f"It is more tangent than variance and radii make it at layer {listed(above)} ({many}).{less}"
+    return f"It holds more of them than in those clouds at layer {listed(above)} ({many}).{less}"
 
 
 def _curvature_said(subject: Subject) -> list[str]:
@@ -113,23 +120,48 @@ def _curvature_said(subject: Subject) -> list[str]:
     assert point is not None
     earlier = step is not None and step < max(row["step"] for row in every if row["step"] is not None)
     ratio = summarise(defined(_last(subject, "curvature", "along proxy over random")))
-    more = "" if ratio is None else f"; along the proxy {interval(ratio.y, ratio.low, ratio.high)} times that"
+    more = (
+        ""
+        if ratio is None
+        else f"; along the proxy {interval(ratio.y, ratio.low, ratio.high)} times that along random tangent directions"
+    )
     later = f" at step {step}, and none later" if earlier else ""
-    said = f"curvature (rms) {interval(point.y, point.low, point.high)} at {counted(len(told), 'layer')} that allow"
-    return [f"{said} a number{later}{more}."]
+    allow = "allows" if len(told) == 1 else "allow"
+    said = f"curvature (rms, median) {interval(point.y, point.low, point.high)} at {counted(len(told), 'layer')} that"
+    return [f"{said} {allow} a number{later}{more}."]
 
 
 def _premise_said(rows: list[Row]) -> list[str]:
-    """Where tangent parts cancel no more than normal ones: the verdict in the note, which needs no quotient."""
+    """Where tangent parts cancel no more than normal ones: by the outcome of their quotient."""
     if not rows:
         return []
     last = max((row["step"] for row in rows if row["step"] is not None), default=None)
-    by: dict[str, list[str]] = {"holds": [], "fails": [], "cannot be told": []}
+    by: dict[str, list[str]] = {words: [] for words in _PREMISE_SAID.values()}
+    least: list[float] = []
     for row in sorted((row for row in rows if row["step"] == last), key=lambda row: row["layer"] or 0):
-        verdict = (row["note"] or "").partition(":")[0]
-        by[verdict if verdict in by else "cannot be told"].append(str(row["layer"]))
+        outcome, why = _premise_outcome(row)
+        words = _PREMISE_SAID[outcome]
+        if outcome == "cannot tell" and why:
+            words += f" ({why})"
+        elif outcome == "cannot tell" and row["detectable"] is not None and math.isfinite(row["detectable"]):
+            least.append(row["detectable"])
+        by.setdefault(words, []).append(str(row["layer"]))
     parts = [f"{words} at layer {listed(layers)}" for words, layers in by.items() if layers]
-    return [f"the theory's premise (tangent gradients cancel no more than normal ones) {'; '.join(parts)}."]
+    said = f"the theory's premise (tangent gradients cancel no more than normal ones) {'; '.join(parts)}."
+    if least:
+        seen = number(sorted(least)[(len(least) - 1) // 2])
+        said += f" A quotient γᵀ/γᴺ of about {seen}, or its inverse, would have been seen in 80 % of repetitions"
+        said += " (median of the layers that cannot tell and have one)."
+    return [said]
+
+
+def _premise_outcome(row: Row) -> tuple[str, str]:
+    """The outcome of the quotient, and why there is none; rows of old have both in the note, ``verdict: why``."""
+    note = row["note"] or ""
+    if row["outcome"] in _PREMISE_SAID:
+        return row["outcome"], note
+    verdict, _, why = note.partition(": ")
+    return _OLD_PREMISE.get(verdict, "cannot tell"), why
 
 
 def _figure(
@@ -162,7 +194,7 @@ def _figure(
     return Figure(
         measure.replace("_", "-"),
         title,
-        caption + errors(context, ratio=False, rows="points" if measure == "tangent_overlap" else "sequences"),
+        caption + errors(context, ratio=False, rows="points" if measure == "tangent_overlap" else None),
         f"{title} {axis.capitalize()}, layer by layer.",
         course_axis(context),
         Axis(axis, fixed=True),

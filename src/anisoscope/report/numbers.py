@@ -1,4 +1,4 @@
-"""The table like the paper's: per model, early and late, every number beside its nulls."""
+"""A table per view: models and windows, every number beside its nulls, as in Bernas et al. (2026)."""
 
 from __future__ import annotations
 
@@ -43,13 +43,14 @@ def _table(context: Context, view: str, *, brief: bool) -> Table | None:
         f"Proxy {first.proxy} of rank {first.rank}, refitted at each observation (rolling), all tokens. Energy share: "
         "part of the gradient's energy tr(QᵀMQ)/tr M inside the proxy Q; below it, the share K/D that a random "
         "subspace of the same rank has. Enrichment: odds ratio of that share over the null's; 1 is the null. "
-        "`normal` is the paper's control and has no p that could decide. Isotropy gain: IsoScore* of the gradient "
-        "cloud after the proxy (tangent) or random directions orthogonal to it (normal) were removed, minus before; "
-        "0 is no gain, p is from random frames. Every entry is the median over layers and observations of the "
-        f"window. {_brackets(context)} p and q of an entry are those of the median row, the largest over seeds."
+        "`normal` is the control of Bernas et al. (2026) and has no p that could decide. Isotropy gain: IsoScore* of "
+        "the gradient cloud after the proxy (tangent) or random directions orthogonal to it (normal) were removed, "
+        "minus before; 0 is no gain, p is from random frames. Every entry is the median over layers and observations "
+        "of the window, which count alike here; in the verdict an observation weighs as many steps as it stands for, "
+        f"so numbers differ. {_brackets(context)} p and q are those of the median row, the largest over seeds."
     )
-    word = VIEWS[view]
-    caption = f"{word.about} Units of intervals: {word.units}. {'Columns as in the table above.' if brief else full}"
+    about = f"{VIEWS[view].about} Units of intervals: {context.units}."
+    caption = f"{about} {'Columns as in the table above.' if brief else full}"
     columns = ["model", "window", "energy share", *(f"over {null}" for null in nulls), "gain, tangent", "gain, normal"]
     return Table(f"numbers-{view}", f"{view.capitalize()} view", caption, columns, rows, heads=2)
 
@@ -59,7 +60,7 @@ def _brackets(context: Context) -> str:
         return "Brackets: 95 % interval over seeds of the medians (Student's t)."
     if context.seeded > 1:
         return f"No brackets: there is no interval over fewer than {FEWEST_SEEDS} seeds."
-    return "Brackets: 95 % interval of the median row, over sequences or documents."
+    return f"Brackets: 95 % interval of the median row, over {context.units}."
 
 
 def _line(subject: Subject, view: str, window: str, nulls: list[str]) -> list[Cell]:

@@ -27,9 +27,9 @@ RULE = (
 WORDS = {
     "bell": "two phases: it first rises, then falls",
     "valley": "two phases: it first falls, then rises",
-    "rising": "no two phases: it rises",
-    "falling": "no two phases: it falls",
-    "flat": "no two phases: it stays within 5 %",
+    "rising": "two phases are not shown: it rises from the first to the last observation",
+    "falling": "two phases are not shown: it falls from the first to the last observation",
+    "flat": "no two phases: it stays within 5 % of both ends",
     "cannot tell": "cannot tell whether it has two phases",
 }
 

@@ -22,7 +22,7 @@ from anisoscope.report.tree import (
     Text,
     values_of,
 )
-from anisoscope.report.words import listed, number
+from anisoscope.report.words import counted, listed, number
 from anisoscope.vocabulary import MEASURES, SUBSETS, Measure, shown_in
 
 WHENS = {"start": 0.0, "30 %": 0.3, "half": 0.5, "70 %": 0.7, "last": 1.0}
@@ -84,10 +84,14 @@ def below_one(subject: Subject) -> str | None:
     if not rows:
         return None
     layers = listed([str(layer) for layer in sorted({row["layer"] for row in rows})])
+    steps = sorted({row["step"] for row in rows if row["step"] is not None})
+    when = f", {counted(len(steps), 'observation')} from step {steps[0]:,} to {steps[-1]:,}" if len(steps) > 1 else ""
+    when = f", step {steps[0]:,}" if len(steps) == 1 else when
     return (
-        f"{subject.label}: TwoNN is below 1 at layer {layers} (lowest {number(min(row['value'] for row in rows))}). "
-        "No manifold has such a dimension: nearest neighbours are then almost copies of one another (the same token "
-        "in nearly the same place), and the number measures how unevenly close they are."
+        f"{subject.label}: TwoNN is below 1 at layer {layers}{when} (lowest "
+        f"{number(min(row['value'] for row in rows))}). "
+        "No manifold has such a dimension. It is found where nearest neighbours are almost copies of one another, such "
+        "as one token in nearly one place; the number then says how unevenly close they are."
     )
 
 
@@ -161,8 +165,8 @@ def _isotropy(context: Context, series: list[Series]) -> Figure:
         "model before training. "
         + (
             errors(context, ratio=False)
-            if context.seeded > 1
-            else "Rows of these measures carry no interval (one cloud of tokens each), so there are no bars."
+            if any(p.low is not None for s in series for p in s.points)
+            else "Rows of these measures carry no interval here, so there are no bars."
         ),
         f"Layer profiles of {', '.join(measures)} for {' and '.join(values_of(series, 'model'))}.",
         Axis("layer (0: what enters the first block)", fixed=True),
@@ -191,8 +195,8 @@ def _dimension(context: Context, series: list[Series]) -> Figure:
         "dimension-layers",
         "Intrinsic dimension by layer",
         f"On a fixed held-out probe. {definitions(values_of(series, 'measure'))} Dimension is biased downwards at "
-        "finite n (true 40 measured 28 to 30 at 2,000 points), so compare it only at equal n. Nulls (dashed): a "
-        "Gaussian cloud of the same covariance and n, which has no manifold, and the same model before training. "
+        "finite n (a Gaussian of 40 dimensions reads 27 to 28 at 2,000 points), so compare it only at equal n. Nulls "
+        "(dashed): a Gaussian cloud of the same covariance and n, which has no manifold, and the untrained model. "
         + errors(context, ratio=False, rows="the points of the probe"),
         f"Intrinsic dimension by layer for {' and '.join(values_of(series, 'model'))}.",
         Axis("layer (0: what enters the first block)", fixed=True),

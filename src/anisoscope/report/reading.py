@@ -21,6 +21,7 @@ from anisoscope.vocabulary import MAIN_SUBSET, MAIN_TENSOR, MAIN_TIMING, PROXIES
 
 Row = dict[str, Any]
 CROWDED = 0.25
+BOTH_UNITS = "sequences or documents"
 _TEXT = tuple(name for name, (kind, _) in COLUMNS.items() if kind == pa.string())
 
 
@@ -203,6 +204,16 @@ class Context:
     def of_profiles(self) -> bool:
         """Whether all runs are about one finished model each."""
         return all(source.is_profile for source in self.sources)
+
+    @property
+    def units(self) -> str:
+        """What intervals within a seed are over, as the manifests say; both words where one does not."""
+        found = set()
+        for source in self.sources:
+            given = source.manifest.get("units")
+            found |= set(given.values()) if isinstance(given, dict) else {given}
+        known = {"document": "documents", "sequence": "sequences"}
+        return known.get(next(iter(found)), BOTH_UNITS) if len(found) == 1 else BOTH_UNITS
 
     @property
     def seeded(self) -> int:

@@ -18,10 +18,10 @@ def chord_blocks(lab: Laboratory) -> list[Block]:
     return [
         Figure(
             "chord",
-            "A chord falls short of its arc, a² − c² as the fourth power of the arc",
+            "How far a chord falls short of its arc",
             "a² − c² for arcs a of three kinds of curves, whose curvature, torsion and growth of curvature vary "
             "between replicates; bands are 95 % intervals over replicates. Dashed: the fitted power law. Theory: "
-            "κ²a⁴/12.",
+            "κ²a⁴/12, exponent 4.",
             "a² − c² against a on logarithmic axes.",
             Axis("arc a", log=True),
             Axis("a² − c²", log=True),
@@ -31,9 +31,9 @@ def chord_blocks(lab: Laboratory) -> list[Block]:
         ),
         Figure(
             "chord-coefficient",
-            "The coefficient is one twelfth of the squared curvature",
+            "The coefficient, where theory has one twelfth of the squared curvature",
             "The same chords, in units of κ²a⁴, with 95 % intervals over replicates. Where curvature grows along the "
-            "curve (clothoid) the next term is of the order a⁵, else a⁶; in the limit all meet.",
+            "curve (clothoid) the next term is of the order a⁵, else a⁶; what is judged is the limit a → 0.",
             "(a² − c²)/(κ²a⁴) against a, with the level 1/12.",
             Axis("arc a", log=True),
             Axis("(a² − c²)/(κ²a⁴)"),
@@ -65,7 +65,7 @@ def variance_blocks(lab: Laboratory) -> list[Block]:
     return [
         Figure(
             "variances",
-            "Normal variance falls faster than tangent variance: a small patch looks flat",
+            "Tangent variance, normal variance and their ratio in a small patch",
             "Points are uniform in a ball of radius t of the tangent space, drawn anew at every radius. Bands are "
             "95 % intervals over replicates. Dashed: the fitted power law over all manifolds.",
             f"{', '.join(quantities)} against the radius on logarithmic axes.",
@@ -96,8 +96,8 @@ def gradient_blocks(lab: Laboratory) -> list[Block]:
         return []
     text = (
         "Where tokens lie off the centre of their patch, theory has the tangent gradient fall as t, the normal one as "
-        "t², and their ratio as t. Where tokens lie all round it, the order t of the tangent gradient cancels, t² is "
-        "left, and the ratio no longer falls with the radius."
+        "t², and their ratio as t. Where tokens lie all round it, the order t of the tangent gradient cancels, t² "
+        "is left, and by the corrected theory the ratio does not fall with the radius."
     )
     return [
         Text(text),
@@ -138,13 +138,13 @@ def attenuation_blocks(lab: Laboratory) -> list[Block]:
     return [
         Figure(
             "attenuation",
-            "The steeper the law of frequency, the less curvature is seen",
+            "Visible curvature by the steepness of the law of frequency",
             "Types have frequency p ∝ rank⁻ˢ and are seen at the radius t = t₀ (p_min/p)^falloff, so frequent types "
             "are seen narrowly; how fast the radius falls is an assumption. Visible curvature (normal/tangent variance "
             "within types) of the whole mixture, over that of the flattest law, replicate by replicate, so that the "
             "first point is 1 by definition. Bands are 95 % intervals over replicates. Dashed: the theory's sum over "
             "types.",
-            "Visible curvature of a mixture falls as the exponent of Zipf's law grows.",
+            "Visible curvature of a mixture against the exponent of Zipf's law, beside theory.",
             Axis("exponent s of the law of frequency", fixed=True),
             Axis("visible curvature over that of the flattest law"),
             series,

@@ -88,15 +88,16 @@ def over_training(context: Context, subject: Subject, rows: Iterable[Row], *, ra
     return [points[i] for i in kept]
 
 
-def errors(context: Context, *, ratio: bool = True, rows: str = "sequences") -> str:
-    """What bands and bars are over, in the words of a caption."""
+def errors(context: Context, *, ratio: bool = True, rows: str | None = None) -> str:
+    """What bands and bars are over, in the words of a caption; by default the units of the run."""
     if context.seeded > 1:
         mean = "geometric mean" if ratio else "mean"
         lines = f"Lines are the {mean} over seeds ({context.seeded} at most)"
         if context.seeded < FEWEST_SEEDS:
             return f"{lines}; there is no interval over fewer than {FEWEST_SEEDS} seeds."
         return f"{lines}, bands and bars the 95 % interval over seeds (Student's t)."
-    return f"Bands and bars are the 95 % intervals of the rows, over {rows}; one seed of training, so none over seeds."
+    over = rows or context.units
+    return f"Bands and bars are the 95 % intervals of the rows, over {over}; one seed of training, so none over seeds."
 
 
 def spread_out(series: Iterable[Series]) -> bool:

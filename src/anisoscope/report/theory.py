@@ -2,8 +2,22 @@
 
 from __future__ import annotations
 
+import math
+
 from anisoscope.report.counter_example import counter_example_blocks
-from anisoscope.report.laboratory import BOUNDS, CLAIMS, LIMITS, OPEN_CLAIM, THEORY, Laboratory, precise
+from anisoscope.report.laboratory import (
+    BOUNDS,
+    CLAIMS,
+    FAILS,
+    HOLDS,
+    LIMITS,
+    MISSING,
+    OPEN,
+    OPEN_CLAIM,
+    THEORY,
+    Laboratory,
+    precise,
+)
 from anisoscope.report.provenance import provenance_section
 from anisoscope.report.reading import Context, Row
 from anisoscope.report.scalings import attenuation_blocks, chord_blocks, gradient_blocks, variance_blocks
@@ -21,14 +35,16 @@ from anisoscope.report.tree import (
     Tone,
 )
 from anisoscope.report.words import counted, interval, number
+from anisoscope.verdict import FIT_MARGIN
 from anisoscope.vocabulary import SAMPLINGS
 
 RULE = (
-    "The rule: a claim holds if the theory's number lies in the interval and the interval is narrow enough to tell "
-    "(0.2 to each side, less for numbers below 1); else it does not hold or is undetermined. Intervals are Student's "
-    "t over replicates, simultaneous over all claims with 95 %, and widened by twice the amount by which the fit "
-    "moves when only the smaller half of the radii is used (half the radius, where two laws are compared), for the "
-    "claims are exact only in the limit."
+    f"The rule: a claim holds (outcome: equal) if the interval includes the theory's number and lies inside the margin "
+    f"around it, {FIT_MARGIN:g} to each side ({100 * FIT_MARGIN:.0f} % of a number below 1); it does not hold (above "
+    "or below) if the interval excludes the number; else the simulation cannot tell. Intervals are Student's t over "
+    "replicates, simultaneous over all claims with 95 %, and widened by twice the amount by which the fit moves when "
+    "only the smaller half of the radii is used (half the radius, where two laws are compared), for the claims are "
+    "exact only in the limit."
 )
 CONDITION = (
     "Per token, the normal part of the gradient is at most βt times the tangent part. Both bounds are upper bounds, "
@@ -36,7 +52,7 @@ CONDITION = (
     "condition is that they do not. With γ = ‖Σ tangent parts‖ / Σ‖tangent parts‖, the ratio is at most βt/γ."
 )
 
-_TONES: dict[str, Tone] = {"holds": "yes", "does not hold": "no", "undetermined": "open"}
+_TONES: dict[str, Tone] = {HOLDS: "yes", FAILS: "no", OPEN: "open", MISSING: "open"}
 
 
 def theory_sections(context: Context, at_most: int | None) -> list[Section]:
@@ -67,8 +83,8 @@ def verdict_section(lab: Laboratory) -> Section:
     """The verdict in words, then claim by claim."""
     blocks: list[Block] = [headline(lab)]
     plain = [key for key in CLAIMS if key != OPEN_CLAIM and key in lab.fits]
-    for word in ("does not hold", "undetermined"):
-        names = [CLAIMS[key] for key in plain if lab.fits[key]["note"] == word]
+    for word in (FAILS, OPEN, MISSING):
+        names = [f"{CLAIMS[key]}{_would_have_been_seen(lab, key)}" for key in plain if lab.said(key) == word]
         if names:
             blocks.append(Text(f"{'; '.join(names)}.", f"{word.capitalize()}:", _TONES[word]))
     if OPEN_CLAIM in lab.fits:
@@ -81,26 +97,36 @@ def verdict_section(lab: Laboratory) -> Section:
 
 def headline(lab: Laboratory) -> Text:
     """One sentence over all claims."""
-    plain = [lab.fits[key]["note"] for key in CLAIMS if key != OPEN_CLAIM and key in lab.fits]
+    plain = [lab.said(key) for key in CLAIMS if key != OPEN_CLAIM and key in lab.fits]
     if not plain:
         return Text("The run has no fits yet.", "Nothing to judge.", "open")
-    ratio = lab.fits.get(OPEN_CLAIM)
-    every = [*plain, *([ratio["note"]] if ratio is not None else [])]
-    text = f"{every.count('holds')} of {counted(len(every), 'claim')} hold."
-    if ratio is not None and ratio["note"] != "holds":
-        word = "does not" if ratio["note"] == "does not hold" else "is undetermined"
+    ratio = lab.said(OPEN_CLAIM) if OPEN_CLAIM in lab.fits else None
+    every = [*plain, *([ratio] if ratio is not None else [])]
+    text = f"{every.count(HOLDS)} of {counted(len(every), 'claim')} {'holds' if every.count(HOLDS) == 1 else 'hold'}."
+    if ratio is not None and ratio != HOLDS:
+        word = {FAILS: "does not hold", OPEN: "cannot be told"}.get(ratio, "was not measured")
         text += f" The published ratio of gradients with tokens all round a point {word}."
     published, corrected = lab.bounds.get("published"), lab.bounds.get("corrected")
     if published is None or corrected is None:
         return Text(f"{text} The bounds on gradients were not tried.", "Unfinished.", "open")
     text += (
-        f" The published bound on normal/tangent gradients holds in {published['note']} random cases; with the "
-        f"condition that was missing it holds in {corrected['note']}."
+        f" The published bound on normal/tangent gradients, βt, holds in {published['note']} random cases; the "
+        f"corrected one, βt/γ, in {corrected['note']}."
     )
-    if corrected["value"] < 1 or "does not hold" in plain:
+    if HOLDS not in every:
+        return Text(text, "Not supported.", "no") if FAILS in every else Text(text, "Undecided.", "open")
+    if corrected["value"] < 1 or FAILS in plain:
         return Text(text, "Supported in part, with failures.", "no" if corrected["value"] < 1 else "part")
-    whole = published["value"] == 1 and every.count("holds") == len(every)
+    whole = published["value"] == 1 and every.count(HOLDS) == len(every)
     return Text(text, "Supported.", "yes") if whole else Text(text, "Supported in part.", "part")
+
+
+def _would_have_been_seen(lab: Laboratory, claim: str) -> str:
+    """What a claim that cannot be told would have had to be off by; nothing where the run does not know."""
+    least = lab.fits[claim].get("detectable")
+    if lab.said(claim) != OPEN or least is None or not math.isfinite(least):
+        return ""
+    return f" (about {number(least)} off theory would have been seen in 80 % of repetitions)"
 
 
 def _ratio_words(lab: Laboratory) -> Text:
@@ -108,8 +134,9 @@ def _ratio_words(lab: Laboratory) -> Text:
     text = f"with tokens all round a point, normal/tangent gradient goes as t to the power {precise(alone)}"
     if off is not None:
         text += f"; with tokens off centre, {precise(off)}"
-    tone = _TONES.get(alone["note"] or "", "open")
-    return Text(f"{text}. The published proposition says 1 for both.", "The ratio of gradients:", tone)
+    seen = _would_have_been_seen(lab, OPEN_CLAIM)
+    text += f". The published proposition says 1 for both; with tokens all round: {lab.said(OPEN_CLAIM)}{seen}."
+    return Text(text, "The ratio of gradients:", _TONES[lab.said(OPEN_CLAIM)])
 
 
 def _claims(lab: Laboratory) -> Table:
@@ -125,13 +152,12 @@ def _claims(lab: Laboratory) -> Table:
                 Cell(number(lab.expected[key]["value"]), "as published" if key == OPEN_CLAIM else None),
                 Cell(precise(fit)),
                 Cell("–" if r2 is None else f"{r2['value']:.5f}"),
-                Cell(fit["note"] or "–", tone=_TONES.get(fit["note"] or "")),
+                Cell(lab.said(key), lab.outcome(key), tone=_TONES[lab.said(key)]),
             ]
         )
     caption = (
-        f"Exponents are fitted to simulated data, over radii (or arcs) that span a factor of 30{_span(lab)}; nothing "
-        "is put in by hand. R² is that of a straight line through the mean curve in logarithms; it means nothing where "
-        "the exponent is 0."
+        f"Exponents are fitted to simulated data, over radii (or arcs) that span a factor of 30{_span(lab)}; R² is "
+        "that of a straight line through the mean curve in logarithms; it means nothing where the exponent is 0."
     )
     return Table("claims", "Claim by claim", caption, ["claim", "theory", "fitted", "R²", "verdict"], rows)
 
@@ -162,8 +188,8 @@ def bounds_blocks(lab: Laboratory) -> list[Block]:
         caption = (
             "Cases differ in manifold, dimension, curvature, radius, loss, size of the weights, number of tokens and "
             "how the tokens lie. Shares have exact binomial 95 % intervals. What is published is an order, t; it is "
-            "taken literally here, with the constant of its two upper bounds. That no other constant would save it is "
-            f"what the counter-example shows.{_unbounded(lab)}"
+            "taken literally here, with the constant of its two upper bounds. No other constant would do: in the "
+            f"counter-example the ratio has no bound at any radius.{_unbounded(lab)}"
         )
         blocks.append(
             Table("bounds", "In how many random cases each bound holds", caption, ["bound", "holds in", "share"], rows)

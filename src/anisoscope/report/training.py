@@ -108,7 +108,7 @@ def _emergence(context: Context, series: list[Series]) -> Figure:
         "(dashed) is the null itself. A rolling proxy is refitted at each observation on one fold of sequences and "
         "judged on the other; an anchored one is fitted on the first 30 % of training, frozen, and judged only "
         "later. Layer 0 is what enters the first block. "
-        f"{errors(context, rows='sequences or documents')} Over `init` there is no number at step 0, "
+        f"{errors(context)} Over `init` there is no number at step 0, "
         "which is that null.",
         f"Enrichment over {start['null']} against {context.x_label}, one line a layer, for {' and '.join(models)}; "
         f"the highest value is {number(highest)}, the null is 1.",
@@ -149,7 +149,8 @@ def _loss(context: Context) -> Figure | None:
         "Cross-entropy in nats a predicted token; solid: training batches, dashed: held-out text. The null (grey, "
         "dashed) is the unigram entropy of the corpus: what a model reaches that knows only how often each token "
         "occurs. A masked model predicts other positions than a causal one, so their losses are not comparable with "
-        "each other. " + ("Bands are the range over seeds." if context.seeded > 1 else "One seed, so no bands."),
+        "each other. "
+        + ("Bands are the range over seeds, no interval." if context.seeded > 1 else "One seed, so no bands."),
         f"Loss over training: {ends}.",
         Axis(context.x_label, log=context.x_log),
         Axis("loss (nats a token)"),

@@ -99,7 +99,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One rung as it was met."""
+    """One null, and the outcome over it."""
 
     null: str
     status: str
@@ -111,7 +111,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """One claim on its way up: ``last`` is the rung that it reaches."""
+    """One claim over the nulls in order: ``last`` is the last of them that it passes."""
 
     label: str
     tags: dict[str, str]

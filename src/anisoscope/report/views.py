@@ -46,10 +46,10 @@ def _figure(context: Context, series: list[Series]) -> Figure:
         "Enrichment over every null, in both views",
         "Enrichment (odds ratio; 1, dashed, is the null) over each null, the median over layers. Left, "
         "representation: gradients ∂L/∂h at the residual stream. Right, weight: the gradient G = Σ δxᵀ of a matrix "
-        "that reads the stream. G is built from the very inputs x that the proxy was fitted on, so a large "
-        "enrichment over `haar` is forced there, before any training; `pairing` gives every δ another sequence's x "
-        f"and keeps that part. What counts is the distance of a line from 1, not from another line. {errors(context)} "
-        "The interval is that of the median layer.",
+        "that reads the stream. G is built from inputs x like those that the proxy was fitted on, so a "
+        "large enrichment over `haar` is expected there before any training; `pairing` gives every δ another "
+        f"sequence's x and keeps that part. What counts is the distance of a line from 1, not from another "
+        f"line. {errors(context)} The interval is that of the median layer.",
         f"Median enrichment over {', '.join(nulls)} against {context.x_label}, in panels by model and view.",
         Axis(context.x_label, log=context.x_log),
         Axis(ENRICHMENT, log=True),
@@ -84,8 +84,8 @@ def artefact(subject: Subject) -> str | None:
     if paired is not None:
         text += f"; over `pairing` the weight view has {number(paired.y)}"
     if weight.low is not None and weight.low > 1:
-        return f"{text}. Nothing was learned yet: what is above 1 over `haar` there comes of the construction of G."
-    return f"{text}. Its interval does not lie above 1, so no artefact of construction is told here."
+        return f"{text} (median layer). No step was taken yet: what is above 1 over `haar` there was not learned."
+    return f"{text} (median layer). Its interval over `haar` does not lie above 1: no artefact of construction is seen."
 
 
 def depleted_end(subject: Subject) -> str | None:
@@ -103,8 +103,8 @@ def depleted_end(subject: Subject) -> str | None:
     share = f" (its share of the energy is {number(radial.y)} here)" if radial is not None else ""
     return (
         f"At the last layer of {subject.label} enrichment over `haar` is {interval(end.y, end.low, end.high)} at step "
-        f"{step:,}. The normalisation that follows lets no gradient pass along the activation itself{share}, and the "
-        "proxy is made of directions of activations: a little less than 1 is expected there and not learned."
+        f"{step:,}. The normalisation that follows lets hardly any gradient pass along the activation itself{share}, "
+        "and the proxy is made of directions of activations: some depletion is expected there without any learning."
     )
 
 
@@ -123,20 +123,20 @@ def turns(subject: Subject) -> list[str]:
         else f"{len(below)} observations between steps {below[0]:,} and {below[-1]:,}"
     )
     text = (
-        f"In the weight view of {subject.label}, enrichment over `haar` lies below 1 at {when}. Centred `pca` takes "
-        "the mean out before it looks for directions. While nearly all inputs lie along their mean direction, so "
-        "does G = Σ δxᵀ, and that direction is not in the proxy."
+        f"In the weight view of {subject.label}, the median layer's enrichment over `haar` is below 1 at {when}. One "
+        "reason may be that centred `pca` takes the mean out before it looks for directions: while nearly all inputs "
+        "lie along their mean direction, so does G = Σ δxᵀ, and that direction is not in the proxy."
     )
     if other is None or other.y is None:
         return [f"{text} There are no rows of uncentred `svd`, which keeps the mean, to check this with."]
     if other.y > 1:
         return [
-            f"{text} Uncentred `svd`, which keeps the mean, has {number(other.y)} at the same steps, as this would "
-            "have it."
+            f"{text} Uncentred `svd`, which keeps the mean, has {number(other.y)} at the same steps, which agrees "
+            "with that."
         ]
     return [
-        f"{text} But uncentred `svd`, which keeps the mean, has {number(other.y)} there too: this explanation does "
-        "not hold here."
+        f"{text} But uncentred `svd`, which keeps the mean, has {number(other.y)} there too, which does not agree "
+        "with that."
     ]
 
 

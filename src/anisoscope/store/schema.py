@@ -53,8 +53,8 @@ COLUMNS: dict[str, tuple[pa.DataType, str]] = {
     "p": (_REAL, "two-sided p-value"),
     "q": (_REAL, "p adjusted over layers"),
     "q_floor": (_REAL, "smallest q that this test can give"),
-    "detectable": (_REAL, "about the smallest ratio over the null that would have been found in 80 % of repetitions"),
-    "outcome": (_TEXT, f"of the number against its null: {', '.join(OUTCOMES)}"),
+    "detectable": (_REAL, "about the smallest effect found in 80 % of repetitions: a ratio; of a fit, a distance"),
+    "outcome": (_TEXT, f"of the number against its null, or against theory: {', '.join(OUTCOMES)}"),
     "n": (_WHOLE, "points or units that the number rests on"),
     "note": (_TEXT, "what to know about the number"),
 }

@@ -20,7 +20,7 @@ class JudgingSettings(WithPlugins):
         default=MARGIN,
         gt=1,
         allow_inf_nan=False,
-        description="Odds ratios between 1/margin and margin are as good as 1: what `equal` means.",
+        description="An effect is called equal to its null if its interval lies between 1/margin and margin, in odds.",
     )
     units: Literal["auto", "document", "sequence"] = Field(
         default="auto",

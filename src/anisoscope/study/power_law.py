@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from scipy import stats
 
-WIDEST = 0.2  # an interval that reaches further than this from its middle says nothing about an exponent
-
-Said = Literal["holds", "does not hold", "undetermined"]
+from anisoscope.verdict import outcome_of_fit
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +16,8 @@ class Fit:
     """A fitted number. The interval holds the statistical error and what a finite radius may still do to it.
 
     ``shift`` is how the number moves when only the smaller half of the places is used: a law that is exact only in the
-    limit gives itself away by it. The interval is widened by twice that. ``r2`` is that of the mean curve.
+    limit gives itself away by it. The interval is widened by twice that. ``r2`` is that of the mean curve, ``se`` the
+    standard error over replicates.
     """
 
     value: float
@@ -28,14 +26,16 @@ class Fit:
     n: int
     shift: float
     r2: float | None = None
+    se: float = math.nan
 
-    def said(self, expected: float) -> Said:
-        """Whether the number that a theory gives lies in the interval, if the interval is narrow enough to tell."""
-        if not math.isfinite(self.high - self.low):
-            return "undetermined"
-        if not self.low <= expected <= self.high:
-            return "does not hold"
-        return "holds" if (self.high - self.low) / 2 <= WIDEST * max(min(abs(expected), 1.0), 1e-12) else "undetermined"
+    def outcome(self, expected: float) -> str:
+        """Of the number against the one that a theory gives, by the interval and the margin."""
+        return outcome_of_fit(self.value, self.low, self.high, expected)
+
+    @property
+    def detectable(self) -> float:
+        """About the smallest distance from the theory's number that would have been found in 80 % of repetitions."""
+        return (self.high - self.low) / 2 + float(stats.t.ppf(0.8, self.n - 1)) * self.se
 
 
 def fit_power(x_K: np.ndarray, y_RK: np.ndarray, *, confidence: float = 0.95) -> Fit:
@@ -43,8 +43,8 @@ def fit_power(x_K: np.ndarray, y_RK: np.ndarray, *, confidence: float = 0.95) ->
 
     >>> x = np.geomspace(0.01, 0.1, 10)
     >>> fit = fit_power(x, np.stack([3 * x**2, 5 * x**2]))
-    >>> round(fit.value, 6), fit.said(2.0), fit.said(1.0)
-    (2.0, 'holds', 'does not hold')
+    >>> round(fit.value, 6), fit.outcome(2.0), fit.outcome(1.0)
+    (2.0, 'equal', 'above')
     """
     order = np.argsort(x_K)
     x, y = np.log(x_K[order]), np.log(y_RK[:, order])
@@ -70,7 +70,7 @@ def estimated(values_R: np.ndarray, few_R: np.ndarray, *, confidence: float, r2:
     value, shift = float(values_R.mean()), float((few_R - values_R).mean())
     # Rounding is an error too, and the only one where nothing is left to chance.
     half = float(stats.t.ppf((1 + confidence) / 2, n - 1)) * error + 2 * abs(shift) + 1e-9 * abs(value)
-    return Fit(value, value - half, value + half, n, shift, r2)
+    return Fit(value, value - half, value + half, n, shift, r2, error)
 
 
 def _half(places: np.ndarray) -> np.ndarray:

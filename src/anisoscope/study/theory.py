@@ -158,8 +158,9 @@ def _rows_of(scalings: list[Scaling]) -> list[Row]:
 
 
 def _judged(claim: str, fit: Fit, expected: float) -> list[Row]:
+    judged = {"outcome": fit.outcome(expected), "detectable": fit.detectable, "se": fit.se, "df": fit.n - 1}
     rows = [
-        _number("fit", fit, variant=claim, note=fit.said(expected)),
+        _number("fit", fit, variant=claim, **judged),
         _number("fit_expected", expected, variant=claim),
         _number("fit_shift", fit.shift, variant=claim),
     ]

@@ -1,4 +1,4 @@
-// Ladders of nulls: each claim climbs from the left as far as its verdict says.
+// Ladders of nulls: a line from the left to the last null that a claim passes.
 "use strict";
 
 function drawLadder(figure, state, box) {
