@@ -1,7 +1,6 @@
 """The small scale beside a training: planted tangents and gradients, and what is said where nothing can be."""
 
 import math
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -135,8 +134,10 @@ def test_the_premise_is_told_in_the_outcome_by_the_margin_of_the_run(monkeypatch
     found = Premise(tangent=part, normal=part, quotient=quotient, difference=part, p=0.1, detectable=1.3)
     monkeypatch.setattr(local, "held_units", lambda *_: None)
     monkeypatch.setattr(local, "premise", lambda *_, **__: found)
+    basis = torch.eye(WIDTH)[:, :3].double()
+    place, seen = Place("weight", SiteKey(0), "all", "pca"), observed(normal(N, WIDTH), normal(N, WIDTH))
     for margin, outcome in ((1.25, "equal"), (1.05, "cannot tell")):
-        request = Request(("pca",), 4, ("all",), ("haar",), 99, 0, margin=margin)
-        rows = local._premise(None, SimpleNamespace(at=None), (None, None), {}, request)
+        request = Request(("pca",), 3, ("all",), ("haar",), 99, 0, margin=margin)
+        rows = local_rows(seen, {place: (Subspace(basis), Subspace(basis))}, request)
         (row,) = (r for r in rows if r["variant"] == "tangent over normal")
         assert (row["outcome"], row["detectable"], row["note"]) == (outcome, 1.3, None)
