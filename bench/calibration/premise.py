@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from anisoscope.evidence.premise import FAILS, HOLDS, OPEN, Premise, premise
+from anisoscope.evidence.premise import Premise, premise
 from anisoscope.evidence.units import BilinearUnits
 from anisoscope.testing import partly_cancelling
 from bench.calibration.cells import REJECTION_BAR, Row, coverage_row, missed, rate
@@ -37,13 +37,13 @@ CONSTRUCTIONS = (
 
 def rows(repetitions: int) -> Iterator[Row]:
     for made in CONSTRUCTIONS:
-        right = OPEN if made.tangent == made.normal else HOLDS if made.tangent > made.normal else FAILS
+        right = "equal" if made.tangent == made.normal else "above" if made.tangent > made.normal else "below"
         for n in (8, 16, 32):
             found = [judged(made, n, seed) for seed in range(repetitions)]
-            verdicts = [one.verdict for one, _ in found]
-            wrong = sum(word not in (right, OPEN) for word in verdicts)
+            outcomes = [one.outcome() for one, _ in found]
+            wrong = sum(word not in (right, "cannot tell") for word in outcomes)
             cells = coverage_row(made.name, n, [missed(one.quotient, truth) for one, truth in found])
-            seen = "–" if right == OPEN else rate(verdicts.count(right), repetitions, None)
+            seen = rate(outcomes.count(right), repetitions, None)
             yield [*cells, rate(wrong, repetitions, REJECTION_BAR), seen]
 
 
@@ -63,7 +63,7 @@ SECTIONS = (
         "The premise of the theory",
         "`γ^T/γ^N` at a linear layer, without the noise of sequences (`partly_cancelling`, {repetitions} repetitions). "
         "Where one of the two may be 0 there is no quotient, and the verdict follows from the difference. *Wrong*: "
-        "*holds* or *fails* where the other, or neither, is true.",
+        "*above*, *below* or *equal* where another is true; *right*: the true one, else it is *cannot tell*.",
         ["construction", "sequences a fold", "issued", "covers", "issued and misses", "verdict wrong", "verdict right"],
         rows,
         0.25,
