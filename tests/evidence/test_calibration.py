@@ -134,9 +134,9 @@ def test_permuting_tokens_is_fooled_by_grouped_noise():
 def masked_clouds(seed):
     """Masked LM: labelled positions have an input and an error signal of their own; otherwise independent."""
     draw = generator(seed + 9 * 10**6)
-    labels = (torch.rand(10, 12, generator=draw) < 0.25).long()
-    x = grouped(10, 12, 8, seed, strength=1.0)
-    delta = grouped(10, 12, 4, seed + 5 * 10**6, strength=2.0)
+    labels = (torch.rand(10, 32, generator=draw).argsort(1) < 8).long()  # 8 places each: one class of sequences
+    x = grouped(10, 32, 8, seed, strength=1.0)
+    delta = grouped(10, 32, 4, seed + 5 * 10**6, strength=2.0)
     x = x + labels[..., None] * 4 * normal(8, seed=77)  # the mask token
     delta = delta * (0.2 + 2.8 * labels[..., None]) + labels[..., None] * 1.5 * normal(4, seed=78)
     return x, delta, labels
