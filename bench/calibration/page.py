@@ -108,9 +108,9 @@ def _head(records: dict[str, dict[str, Any]], commits: set[str]) -> str:
     listed = "\n".join(f"- {row}" for row in above)
     warning = f"\n\n**Above the bar and not explained:**\n\n{listed}" if above else ""
     about = (
-        f"Made by `make calibration` (`python -m bench.calibration`){at}, {minutes:.0f} minutes on one core; `--only "
-        "NAME` remakes one section. Brackets are 99 % binomial intervals. The bar: no rejection rate whose interval "
-        f"lies wholly above {REJECTION_BAR:.2f}, no rate of issued and missing intervals wholly above "
+        f"Made by `make calibration` (`python -m bench.calibration`){at}, {minutes:.0f} minutes on one core; "
+        "`--only NAME` remakes one section. Brackets are 99 % binomial intervals. The bar: no rejection rate whose "
+        f"interval lies wholly above {REJECTION_BAR:.2f}, no rate of issued and missing intervals wholly above "
         f"{MISS_BAR:.2f}, but for the known limits at the end. It is read from these intervals, so slow constructions "
         f"have fewer repetitions. Draws of each null: {RESAMPLES}. The constructions are in `anisoscope.testing`, to "
         "try your own null or measure on."
