@@ -2,6 +2,7 @@
 
 import multiprocessing
 import signal
+import sys
 
 import numpy as np
 import pytest
@@ -172,3 +173,15 @@ def test_tensors_cross_the_wire_as_they_are(tensor):
     assert torch.equal(found["x"][0], tensor)
     assert found["x"][1] == "word"
     np.testing.assert_equal(found["y"], (None, float("nan")))
+
+
+def test_no_file_of_the_working_directory_is_run_in_place_of_a_module(elsewhere, monkeypatch, tmp_path):
+    for name in ("random", "torch", "anisoscope"):
+        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'planted')!r}, 'a').write({name!r})")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [path for path in sys.path if path not in ("", str(tmp_path))])
+    _, scope = trained(steps=3)
+    assert not [r["note"] for r in scope.rows() if r["measure"] == "skipped"]
+    scope.close()
+    assert len(elsewhere) == 1
+    assert not (tmp_path / "planted").exists()

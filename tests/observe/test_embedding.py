@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.optim.optimizer import _global_optimizer_post_hooks
 
 from anisoscope import Scope, energy_share, fit_subspace
 from anisoscope.stats.hashing import as_key, mix
@@ -109,3 +110,40 @@ def test_optimizer_hooks_go_again():
     before = hooks()
     observed("llama", lambda p: torch.optim.AdamW(p), steps=3)
     assert hooks() == before
+
+
+def test_two_scopes_in_one_process_both_see_their_updates():
+    """Their hooks on optimisers meet: torch goes through both in one step, and neither may go meanwhile."""
+    models = [build("gpt2"), build("gpt2")]
+    scopes = [Scope(model, rank=4, resamples=19, views=VIEWS, schedule=1, strict=True) for model in models]
+    optimizers = [torch.optim.SGD(model.parameters(), lr=1.0) for model in models]
+    for step in range(2):
+        for model, scope in zip(models, scopes, strict=True):
+            with scope.step():
+                model(**batch(seed=step, sequences=12, padded=False)).loss.backward()
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+    for scope in scopes:
+        seen = {r["step"] for r in scope.rows() if r["tensor"] == "update" and r["measure"] == "energy"}
+        assert seen == {0, 1}
+        scope.close()
+    assert not _global_optimizer_post_hooks
+
+
+def test_what_goes_wrong_when_the_optimiser_steps_is_a_note(monkeypatch):
+    from anisoscope.observe import embedding
+
+    def fails(optimizer, group):
+        raise RuntimeError("no such group")
+
+    monkeypatch.setattr(embedding, "_decoupled_decay", fails)
+    model = build("gpt2")
+    scope = Scope(model, rank=4, resamples=19, views=VIEWS, schedule=[0])
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    with scope.step():
+        model(**batch(sequences=12, padded=False)).loss.backward()
+    optimizer.step()
+    (note,) = [r["note"] for r in scope.rows() if r["measure"] == "note"]
+    assert note == "the update could not be read: RuntimeError: no such group"
+    scope.close()

@@ -86,7 +86,8 @@ class Elsewhere:
                 "CUDA_VISIBLE_DEVICES": "",  # its numbers are on the host
                 "OMP_NUM_THREADS": "1",
             }
-            command = [sys.executable, "-m", "anisoscope.observe.judging_process", str(theirs.fileno()), *plugins]
+            # -P: without it a file of the working directory named like a module would be run in its place.
+            command = [sys.executable, "-P", "-m", "anisoscope.observe.judging_process", str(theirs.fileno()), *plugins]
             self.process = subprocess.Popen(
                 command, env=environment, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL
             )

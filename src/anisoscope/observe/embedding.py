@@ -112,7 +112,7 @@ class UpdateWatch:
         self.update: Tensor | None = None
         self.raw: Tensor | None = None
         self.ids = ids
-        self._embedding = embedding
+        self._embedding, self._seen = embedding, False
         self._before = table_of(embedding)[ids].clone()
         self._off: Callable[[], None] | None = register_optimizer_step_post_hook(self._stepped).remove
 
@@ -123,10 +123,22 @@ class UpdateWatch:
             self._off = None
 
     def _stepped(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        group = self._group(optimizer)
-        if group is None:
+        """Look once; whatever goes wrong is noted, and never reaches the optimiser.
+
+        The hook stays: torch is going through all such hooks of the process, and one that goes meanwhile, when another
+        scope has one too, would stop the training.
+        """
+        if self._seen:
             return
-        self.stop()
+        try:
+            group = self._group(optimizer)
+            if group is not None:
+                self._seen = True
+                self._look(optimizer, group)
+        except Exception as error:
+            self._seen, self.note = True, f"the update could not be read: {type(error).__name__}: {error}"
+
+    def _look(self, optimizer: Any, group: dict[str, Any]) -> None:
         before = self._before.double()
         moved = table_of(self._embedding)[self.ids].double() - before
         decay, self.note = _decoupled_decay(optimizer, group)
