@@ -43,6 +43,9 @@ def test_a_finished_run_can_be_gone_on_with(tmp_path):
         assert run.table().equals(before)
         run.write("decoder-0", [{"step": 3, "measure": "again", "value": 9.0}])
         run.close("finished")
+    compacted = files(tmp_path / "run")
+    open_run(tmp_path / "run", write=True).close()  # looked at, and nothing was left to do
+    assert files(tmp_path / "run") == compacted
     after = open_run(tmp_path / "run").table().to_pylist()
     assert [r["value"] for r in after if r["measure"] == "again"] == [9.0]
     assert len(after) == before.num_rows - 1  # two rows of that step gave way to one

@@ -152,7 +152,8 @@ class Run:
 
     def close(self, status: str | None = None) -> None:
         """Let others write; ``status`` goes into the manifest. Parts of a finished run become one a model and seed."""
-        if status == "finished" and self.schema_version == SCHEMA_VERSION:
+        is_mine = self._lock is not None or status is not None
+        if is_mine and (status or self.manifest.get("status")) == "finished" and self.schema_version == SCHEMA_VERSION:
             with contextlib.suppress(AnisoscopeError):  # a full disk: the parts are as good
                 compact(self._folder)
         if status is not None:
