@@ -94,13 +94,13 @@ def _go_on(run: Run, settings: PairSettings, data: Tokenised, display: Display) 
                 for role in ROLES:
                     job = Job(settings, role, seed, Path(run.path))
                     if job.name in run.manifest["done"]:
+                        job.clean_up()  # it may have been killed before it was over
                         continue
-                    latest = job.latest()
-                    begin = 0 if latest is None else int(latest.name.rsplit("-", 1)[1])
-                    if not train(job, data, run, display.training(job, begin), stop):
+                    if not train(job, data, run, display.training(job, job.begins_at()), stop):
                         return run
                     hashes = run.manifest["hashes"] | {job.name: _weights_hash(job.weights)}
                     run.update(done=[*run.manifest["done"], job.name], hashes=hashes)
+                    job.clean_up()
         status = "finished"
     finally:
         run.update(seconds=round(before + time.monotonic() - began, 1))

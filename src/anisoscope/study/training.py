@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,15 @@ from anisoscope.observe.rows import Row, row
 from anisoscope.store.run import Run
 from anisoscope.study.folds import fold_seed, use_documents
 from anisoscope.study.lessons import Lessons, collated
+from anisoscope.study.saved import (
+    discard,
+    discard_going,
+    discard_newer,
+    discard_older,
+    seal,
+    step_of,
+    whole_checkpoints,
+)
 from anisoscope.study.settings import PairSettings
 
 try:
@@ -85,10 +93,16 @@ class Job:
         """Where its weights are when it is done."""
         return self.folder / "models" / self.name
 
-    def latest(self) -> Path | None:
-        """The newest checkpoint that is whole: the scope's state is its last file."""
-        found = [path for path in self.checkpoints.glob("checkpoint-*") if (path / STATE_NAME).exists()]
-        return max(found, key=lambda path: int(path.name.rsplit("-", 1)[1]), default=None)
+    def begins_at(self) -> int:
+        """The step that it would go on from."""
+        return next(map(step_of, whole_checkpoints(self.checkpoints)), 0)
+
+    def clean_up(self) -> None:
+        """Let the checkpoints go, once it is recorded that the training is done."""
+        discard(self.checkpoints)
+        discard_going(self.checkpoints.parent)
+        with contextlib.suppress(OSError):  # others are still in there
+            self.checkpoints.parent.rmdir()
 
 
 def train(job: Job, data: Tokenised, run: Run, watcher: Watcher, stop: Stop) -> bool:
@@ -142,10 +156,8 @@ def train(job: Job, data: Tokenised, run: Run, watcher: Watcher, stop: Stop) -> 
     )
     trainer.journal = journal
     trainer.remove_callback(PrinterCallback)
-    latest = job.latest()
-    for path in job.checkpoints.glob("checkpoint-*"):
-        if latest is None or path != latest:
-            shutil.rmtree(path)  # torn, or older than the one that counts
+    latest = next(iter(whole_checkpoints(job.checkpoints)), None)
+    journal.loaded = latest
     try:
         with _no_bars():
             trainer.train(resume_from_checkpoint=None if latest is None else str(latest))
@@ -160,9 +172,6 @@ def train(job: Job, data: Tokenised, run: Run, watcher: Watcher, stop: Stop) -> 
     with _no_bars():
         _save(model, data, job.weights)
     run.write_tensors(f"counts-{job.name}", {"counts": lessons.counts()})
-    shutil.rmtree(job.checkpoints, ignore_errors=True)
-    with contextlib.suppress(OSError):  # others are still in there
-        job.checkpoints.parent.rmdir()
     return True
 
 
@@ -232,7 +241,7 @@ def _arguments(job: Job) -> TrainingArguments:
         prediction_loss_only=True,
         save_strategy="steps" if s.checkpoints else "no",
         save_steps=every,
-        save_total_limit=2,
+        save_total_limit=None,  # Trainer goes by the clock of the file system, which may be set back
         logging_strategy="no",
         report_to="none",
         disable_tqdm=True,
@@ -293,9 +302,21 @@ class _Journal(TrainerCallback):
     def __init__(self, run: Run, job: Job, lessons: Lessons, watcher: Watcher, stop: Stop) -> None:
         self._run, self._job, self._lessons, self._watcher, self._stop = run, job, lessons, watcher, stop
         self.loss: torch.Tensor | None = None
+        self.loaded: Path | None = None  # the checkpoint that the training goes on from
         steps = job.settings.steps
         self._every = max(1, steps // 50)
         self._evaluated = max(1, steps // job.settings.evaluations)
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Everything is loaded: what was torn, or came after the checkpoint, is of no use any more."""
+        discard_newer(self._job.checkpoints, self.loaded)
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """The scope has put its state there: the checkpoint is whole, and older ones may go."""
+        saved = self._job.checkpoints / f"checkpoint-{state.global_step}"
+        if (saved / STATE_NAME).exists():
+            seal(saved)
+            discard_older(self._job.checkpoints, saved)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
         """Keep the weights that an observation is of, named as Trainer names checkpoints."""
