@@ -244,7 +244,12 @@ class Scope:
         if dropped:
             warnings.warn(f"not judged within {timeout:g} s: the observations of steps {dropped}", stacklevel=2)
         if self._run is not None:
-            self._run.close("interrupted" if dropped else "finished")
+            try:
+                self._run.close("interrupted" if dropped else "finished")
+            except AnisoscopeError as error:
+                if self._strict:
+                    raise
+                warnings.warn(str(error), stacklevel=2)
         self._model, self._window = nn.Identity(), None
         self._assembly = replace(self._assembly, probe=None)
         self.sites = replace(self.sites, blocks=(), weights=(), embedding=None, output=None)

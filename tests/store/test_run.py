@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -187,3 +188,23 @@ def test_an_empty_run_has_all_columns(tmp_path):
         assert len(run.rows()) == 0
     assert as_table([]).num_rows == 0
     assert Folder(tmp_path / "none").names() == []
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_run_that_was_removed_is_not_made_again_by_the_next_write(tmp_path, replaced):
+    run = create_run(tmp_path / "run")
+    run.write("a", [{"step": 0, "value": 1.0}])
+    shutil.rmtree(tmp_path / "run")
+    if replaced:
+        (tmp_path / "run").mkdir()
+    acts = (
+        lambda: run.write("a", [{"step": 1, "value": 2.0}]),
+        lambda: run.update(steps=3),
+        lambda: run.write_tensors("t", {"x": np.eye(2)}),
+        lambda: run.write_file("report.html", b"page"),
+        lambda: run.close("finished"),
+    )
+    for act in acts:
+        with pytest.raises(AnisoscopeError, match="was removed or replaced while it was written"):
+            act()
+    assert list(tmp_path.rglob("*.*")) == []

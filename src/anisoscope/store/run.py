@@ -38,6 +38,7 @@ class Run:
         self._folder, self._lock = folder, lock
         self.manifest = manifest
         self.damaged: list[str] = []
+        self._begun = False  # whether the manifest has been written, or read, once
 
     @property
     def path(self) -> str:
@@ -82,6 +83,7 @@ class Run:
                 f"{len(steps)} steps by {writer!r}",
                 "write each observation on its own",
             )
+        self._require_in_place()
         write_part(self._folder, part_name(writer, steps.pop()), table)
 
     def sink(self, writer: str, **constant: Any) -> Sink:
@@ -107,13 +109,16 @@ class Run:
 
     def update(self, **fields: Any) -> None:
         """Change the manifest."""
+        self._require_in_place()
         self.manifest = self.manifest | fields
         self._folder.write(MANIFEST, json.dumps(self.manifest, indent=1, default=str).encode())
+        self._begun = True
 
     def write_tensors(self, name: str, tensors: Mapping[str, np.ndarray], **metadata: str) -> None:
         """Keep arrays (subspaces) as ``name.safetensors``."""
         from safetensors.numpy import save
 
+        self._require_in_place()
         self._folder.write(f"{name}.safetensors", save(dict(tensors), metadata or None))
 
     def tensors(self, name: str) -> dict[str, np.ndarray]:
@@ -130,6 +135,7 @@ class Run:
 
     def write_file(self, name: str, content: bytes) -> None:
         """Put any other file into the run, whole or not at all."""
+        self._require_in_place()
         self._folder.write(name, content)
 
     def read_file(self, name: str) -> bytes:
@@ -146,6 +152,17 @@ class Run:
     def remove_file(self, name: str) -> None:
         """Take a file away, if it is there."""
         self._folder.remove(name)
+
+    def _require_in_place(self) -> None:
+        """Raise if the folder is gone, or another is in its place: what was written before is not there."""
+        if not self._begun or not self._folder.local:
+            return
+        try:
+            found = json.loads(self._folder.read(MANIFEST))
+        except (OSError, ValueError):
+            found = {}
+        if found.get("created") != self.manifest.get("created"):
+            raise AnisoscopeError(f"{self.path} was removed or replaced while it was written; nothing is written to it")
 
     def _kept(self) -> str:
         return ", ".join(name.removesuffix(".safetensors") for name in self._folder.names(".safetensors")) or "none"
@@ -230,6 +247,7 @@ def open_run(path: str | os.PathLike[str], *, write: bool = False) -> Run:
         raise AnisoscopeError(f"the {MANIFEST} of {folder} is damaged: no object")
     require_known(manifest.get("schema_version"), str(folder))
     run = Run(folder, manifest, _locked(folder) if write else None)
+    run._begun = True
     if write:
         try:
             expand(folder)
