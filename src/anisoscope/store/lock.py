@@ -1,4 +1,4 @@
-"""One writer to a run: a lock file with the process that holds it."""
+"""One writer to a run: a lock that the operating system holds for a process and takes back when it dies."""
 
 from __future__ import annotations
 
@@ -8,71 +8,50 @@ import os
 import socket
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+
 from anisoscope.errors import AnisoscopeError
 
 NAME = "writer.lock"
 
 
 class Lock:
-    """Held by one process on a local run; a process that died has lost it."""
+    """Held by one process on a local run. Its file says who that is, and is empty when nobody holds it.
+
+    The file stays: if it were removed, two processes could each hold a lock on a file of this name.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / NAME
-        self._held = False
+        self._lock = FileLock(self._path, thread_local=False)
 
     def acquire(self) -> None:
         """Take the lock or say who has it."""
-        for _ in range(2):
-            try:
-                handle = os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
-            except FileExistsError:
-                holder = self._holder()
-                if holder is not None:
-                    raise AnisoscopeError(
-                        f"{self._path.parent} is being written by {holder}; wait for it, or stop it"
-                    ) from None
-                with contextlib.suppress(FileNotFoundError):
-                    self._path.unlink()
-                continue
-            except OSError as error:
-                raise AnisoscopeError(f"cannot write in {self._path.parent}: {error.strerror or error}") from error
-            with os.fdopen(handle, "w") as file:
-                json.dump({"pid": os.getpid(), "host": socket.gethostname(), "began": _began(os.getpid())}, file)
-            self._held = True
-            return
-        raise AnisoscopeError(f"{self._path.parent} is being taken by another process; try again")
+        try:
+            self._lock.acquire(timeout=0)
+        except Timeout:
+            raise AnisoscopeError(
+                f"{self._path.parent} is being written by {self._holder()}; wait for it, or stop it"
+            ) from None
+        except (OSError, NotImplementedError) as error:
+            why = getattr(error, "strerror", None) or error
+            raise AnisoscopeError(f"cannot write in {self._path.parent}: {why}") from error
+        with contextlib.suppress(OSError):  # a full disk: the lock is held all the same
+            self._path.write_text(json.dumps({"pid": os.getpid(), "host": socket.gethostname()}), encoding="utf-8")
 
     def release(self) -> None:
         """Give it back."""
-        if self._held:
-            with contextlib.suppress(FileNotFoundError):
-                self._path.unlink()
-            self._held = False
+        if self._lock.is_locked:
+            if self._path.exists():  # a run that was removed is not made again
+                with contextlib.suppress(OSError):
+                    self._path.write_text("", encoding="utf-8")
+            self._lock.release()
 
-    def _holder(self) -> str | None:
-        """Who holds it, or None if that process is no more."""
+    def _holder(self) -> str:
+        """Who holds it, as far as its file says."""
         try:
-            said = json.loads(self._path.read_text())
+            said = json.loads(self._path.read_text(encoding="utf-8"))
             pid, host = int(said["pid"]), str(said["host"])
         except (OSError, ValueError, KeyError, TypeError):
-            return None  # torn: whoever wrote it died
-        if host != socket.gethostname():
-            return f"process {pid} on {host}"
-        began = _began(pid)
-        alive = began is not None and (said.get("began") in (None, began))
-        return f"process {pid}" if alive else None
-
-
-def _began(pid: int) -> str | None:
-    """When a process began, to tell it from a later one with its number; None if there is none."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[19]
-    except OSError:
-        pass
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return None
-    except PermissionError:
-        return ""
-    return "" if not Path("/proc").exists() else None
+            return "another process"  # it has only just taken it
+        return f"process {pid}" if host == socket.gethostname() else f"process {pid} on {host}"
