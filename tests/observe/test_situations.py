@@ -9,7 +9,7 @@ import torch
 from anisoscope import Scope, cross_fit, install_taps
 from anisoscope.stats.hashing import as_key, mix, sequence_keys
 from capture.families import batch, build
-from observe.test_scope import chosen, small
+from observe.test_scope import chosen, measured, small
 
 NAME = "gpt_neox"
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # dynamo looks at it
@@ -236,7 +236,7 @@ def test_sequences_that_are_all_padding_count_for_nothing():
         with scope.step():
             loss = model(**inputs).loss
             loss.backward()
-        found.append(scope.rows())
+        found.append(measured(scope.rows()))
     for a, b in zip(*found, strict=True):
         assert a["n"] == b["n"]
         assert a["value"] == pytest.approx(b["value"], rel=1e-4)

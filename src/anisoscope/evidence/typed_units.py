@@ -71,8 +71,7 @@ class TypedUnits(GramUnits):
 
     def _by_column(self, other: TypedUnits, side: int) -> Tensor:
         """Inner products over types alone, ``(n, m, D)``: they serve every proxy."""
-        total = torch.zeros(len(self.ids), len(other.ids), self.sums.shape[1], dtype=torch.float64)
-        total = total.to(self.sums.device)
+        total = self.sums.new_zeros(len(self.ids), len(other.ids), self.sums.shape[1])
         for own_nVD, theirs_mVD in self._by_type(other, side):
             total += (own_nVD.permute(2, 0, 1) @ theirs_mVD.permute(2, 1, 0)).permute(1, 2, 0)
         return total
