@@ -18,7 +18,7 @@ from anisoscope.geometry.neighbours import Neighbours, neighbours, neighbours_of
 from anisoscope.stats.directions import Directions, UnitSum
 from anisoscope.stats.moments import Moments
 
-_CONTROL_POINTS = 1024  # of a Gaussian control: their dimension is then known to 3 % of itself
+CONTROL_POINTS = 1024  # of a Gaussian control: their dimension is then known to 3 % of itself
 
 
 class Spectrum:
@@ -101,7 +101,7 @@ class Material:
             return None
         distinct_ND = self.sample if found.n == self.sample.shape[0] else self.sample[found.rows]
         drawn_ND = gaussian_like(distinct_ND, seed=self.seed)
-        return neighbours_of_first(drawn_ND, _CONTROL_POINTS, self._k)
+        return neighbours_of_first(drawn_ND, CONTROL_POINTS, self._k)
 
     def part(self, name: str) -> Any:
         """A part by its name."""

@@ -14,9 +14,10 @@ import torch
 
 from anisoscope.evidence.frequency import BINS
 from anisoscope.evidence.inference import FEWEST_EFFECTIVE, FEWEST_UNITS
-from anisoscope.evidence.isotropy_gain import FRAMES, ZETA
+from anisoscope.evidence.isotropy_gain import FRAMES, NORMAL_FRAMES, ZETA
 from anisoscope.evidence.pairing import CLASS_WIDTH, SMALLEST_CLASS
 from anisoscope.geometry.dimension import DISCARD
+from anisoscope.geometry.material import CONTROL_POINTS
 from anisoscope.observe.gathering import SKETCH
 from anisoscope.observe.judging import SEMI_NMF_ITERATIONS
 from anisoscope.observe.probing import FEWEST, ROWS
@@ -41,6 +42,8 @@ def constants() -> dict[str, Any]:
         "two_nn_discard": DISCARD,
         "sketch_columns": SKETCH,
         "gain_frames": FRAMES,
+        "gain_normal_frames": NORMAL_FRAMES,
+        "control_points": CONTROL_POINTS,
         "pairing_class_width": CLASS_WIDTH,
         "pairing_smallest_class": SMALLEST_CLASS,
         "fewest_effective_units": FEWEST_EFFECTIVE,
