@@ -10,7 +10,7 @@ from scipy import stats
 from anisoscope.evidence.correlation import correlations
 from anisoscope.testing import paired_properties
 from bench.calibration.cells import MISS_BAR, Row, missed, rate
-from bench.calibration.section import Limit, Section
+from bench.calibration.section import Section
 
 MANY = 1 << 20
 
@@ -62,12 +62,5 @@ SECTIONS = (
             "raw",
         ],
         rows,
-        limits=(
-            Limit(
-                "Below 30 types the kurtosis of a sample, which is at most n, cannot show heavy tails: Pearson's "
-                "correlation of raw Zipf counts then has an interval where it should have none (*raw*). Spearman's "
-                "leads, and reports show counts as logarithms."
-            ),
-        ),
     ),
 )

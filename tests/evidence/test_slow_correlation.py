@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from anisoscope.evidence.correlation import HEAVIEST, correlations
+from anisoscope.evidence.correlation import FEWEST_FOR_TAILS, HEAVIEST, correlations
 from anisoscope.testing import paired_properties
 from reference import slow_correlation as slow
 
@@ -17,7 +17,7 @@ def test_values_and_intervals_are_those_of_a_loop(n, counts):
     held = held + torch.randn(n, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     found = correlations(x, y, held)
     columns = [one.tolist() for one in (x, y, held)]
-    heavy = max(slow.kurtosis(column) for column in columns) > HEAVIEST
+    refused = n < FEWEST_FOR_TAILS or max(slow.kurtosis(column) for column in columns) > HEAVIEST
     for name, ranked, some in (
         ("spearman", True, columns[:2]),
         ("pearson", False, columns[:2]),
@@ -27,9 +27,9 @@ def test_values_and_intervals_are_those_of_a_loop(n, counts):
         value, low, high = slow.interval(some, ranked=ranked)
         estimate = found[name]
         assert estimate.value == pytest.approx(value, rel=1e-9), name
-        if heavy and not ranked:
+        if refused and not ranked:
             assert estimate.low is None
-            assert "heavy tails" in estimate.note
+            assert "heavy" in estimate.note
         else:
             assert (estimate.low, estimate.high) == pytest.approx((low, high), rel=1e-6, abs=1e-9), name
 

@@ -2,6 +2,7 @@
 
 Spearman's correlation leads: its interval covers whatever the laws of the two properties are. Pearson's has one only
 where neither has heavy tails: on raw counts, which follow Zipf's law, any interval from 200 types misses too often.
+The kurtosis of n numbers is at most n, so fewer than 30 cannot show that their tails are light: none there either.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from anisoscope.geometry.results import Estimate
 
 FEWEST_TYPES = 10
 HEAVIEST = 6.0  # kurtosis; 3 is that of a Gaussian, 9 of an exponential law
+FEWEST_FOR_TAILS = 30
 _PARTIAL = ("pearson, norm held", "spearman, norm held")
 _NEARLY_ONE = 1 - 1e-9
 
@@ -47,17 +49,21 @@ def correlations(x_n: Tensor, y_n: Tensor, held_n: Tensor | None = None) -> dict
     if not bool(torch.isfinite(values).all()):
         raise broken("correlated numbers must be finite", "NaN or Inf", "leave out types without a count")
     ranks = torch.stack([torch.from_numpy(stats.rankdata(column.numpy())) for column in values.T], 1)
-    heavy = max(_kurtosis(column) for column in values.T) > HEAVIEST
+    refused = None
+    if n < FEWEST_FOR_TAILS:
+        refused = f"no interval: {n} types do not show whether tails are heavy; read Spearman's correlation"
+    elif max(_kurtosis(column) for column in values.T) > HEAVIEST:
+        refused = "no interval: heavy tails; read Spearman's correlation"
     found: dict[str, Estimate] = {}
     for name, table in (("spearman", ranks), ("pearson", values)):
         whole, lost = _matrices(table)
-        refused = heavy and name == "pearson"
+        about = {"ranked": name == "spearman", "refused": refused if name == "pearson" else None}
         why = "one side is constant over types"
-        found[name] = _estimate(whole[0, 1], lost[:, 0, 1], n, why, ranked=name == "spearman", refused=refused)
+        found[name] = _estimate(whole[0, 1], lost[:, 0, 1], n, why, **about)
         if held_n is not None:
             why = "with the norm held, nothing is left to vary on one side"
             parts = _partial(whole[None])[0], _partial(lost)
-            found[f"{name}, norm held"] = _estimate(*parts, n, why, ranked=name == "spearman", refused=refused)
+            found[f"{name}, norm held"] = _estimate(*parts, n, why, **about)
     return {name: found[name] for name in names}
 
 
@@ -89,12 +95,12 @@ def _partial(r: Tensor) -> Tensor:
     return (r[:, 0, 1] - r[:, 0, 2] * r[:, 1, 2]) / rest
 
 
-def _estimate(value: Tensor, lost_n: Tensor, n: int, undefined: str, *, ranked: bool, refused: bool) -> Estimate:
+def _estimate(value: Tensor, lost_n: Tensor, n: int, undefined: str, *, ranked: bool, refused: str | None) -> Estimate:
     number = float(value)
     if math.isnan(number) or math.isinf(number):
         return Estimate(value=math.nan, n=n, note=undefined)
-    if refused:
-        return Estimate(value=number, n=n, note="no interval: heavy tails; read Spearman's correlation")
+    if refused is not None:
+        return Estimate(value=number, n=n, note=refused)
     if not bool(torch.isfinite(lost_n).all()):
         return Estimate(value=number, n=n)
     spread = Spread.of(lost_n.clamp(-_NEARLY_ONE, _NEARLY_ONE).atanh())
