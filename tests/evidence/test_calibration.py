@@ -48,7 +48,7 @@ def dtype(request):
     return request.param
 
 
-@pytest.mark.parametrize("dependent", [False, True])
+@pytest.mark.parametrize("dependent", [pytest.param(False, marks=SLOW), True])
 def test_haar_is_calibrated_for_independent_clouds_of_random_orientation(dependent, dtype):
     ps = []
     for seed in range(SEEDS):
@@ -69,7 +69,9 @@ SCALES = {f"{k} strong": torch.tensor([6.0] * k + [1.0] * (32 - k), dtype=torch.
 SCALES["mild spread"] = torch.linspace(1.5, 0.7, 32, dtype=torch.float64)
 
 
-@pytest.mark.parametrize("scale", SCALES.values(), ids=SCALES)
+@pytest.mark.parametrize(
+    "scale", [pytest.param(s, marks=() if n == "8 strong" else SLOW, id=n) for n, s in SCALES.items()]
+)
 def test_axes_is_calibrated_for_independent_clouds_that_share_axes(scale, dtype):
     ps, fooled = [], []
     for seed in range(SEEDS):

@@ -225,6 +225,7 @@ def test_a_run_that_cannot_go_on_says_why(whole, tmp_path):
     assert run.path
 
 
+@pytest.mark.slow
 def test_half_precision_trains_where_there_is_no_gpu_too(tmp_path):
     """The preset pythia-160m asks for it."""
     run = pair(settings(tmp_path, precision="bf16", device="auto", steps=3, evaluations=1), Quiet(), out=tmp_path / "r")
