@@ -127,6 +127,7 @@ def test_wrong_schedules_are_named(act, message):
         act()
 
 
+@pytest.mark.slow
 def test_what_always_samples_stays_inside_its_intervals(monkeypatch):
     """A quarter of the layers in turn and half of the tokens, against everything: the weights are held still."""
     monkeypatch.setattr("anisoscope.scope.ALWAYS_TOKENS", 54)

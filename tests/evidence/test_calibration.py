@@ -201,7 +201,7 @@ def test_the_papers_p_is_not_calibrated_at_its_own_shape():
     assert np.mean(np.array(ps) <= ALPHA) > 0.07
 
 
-@pytest.mark.parametrize("n", [16, 64])
+@pytest.mark.parametrize("n", [16, pytest.param(64, marks=SLOW)])
 @pytest.mark.parametrize("view", ["representation", "weight"])
 def test_intervals_cover(n, view, dtype):
     """Sequence energies log-normal with sd 0.7, logit shares normal with sd 0.7."""

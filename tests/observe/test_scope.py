@@ -55,7 +55,7 @@ def small(model, **options):
     return Scope(model, **grouped(**({"steps": 30, "rank": 4, "resamples": 19, "strict": True} | options)))
 
 
-USUAL = ("gpt2", "gpt_neox", "llama", "bert", "plain")
+USUAL = ("gpt_neox", "bert", "plain")
 """Families of every kind; the others take as long again."""
 
 
