@@ -14,7 +14,7 @@ run: $(VENV)/.core
 	$(BIN)/anisoscope pair
 
 test: $(VENV)/.dev lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(THREADS) -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(THREADS) --dist loadfile -m "not slow"
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

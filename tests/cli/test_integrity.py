@@ -21,7 +21,7 @@ def history(tmp_path):
 def test_a_clean_history_is_trusted(history, capsys):
     main(["integrity", str(history)])
     out = capsys.readouterr().out
-    assert "10 of 10 checkpoints can be trusted" in out
+    assert "10 of 10 checkpoints have nothing found against them" in out
     assert out.index("checkpoint-8") < out.index("checkpoint-100 ")
 
 

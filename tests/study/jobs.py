@@ -3,6 +3,10 @@
 import math
 import random
 
+import numpy as np
+from safetensors.numpy import load_file
+
+from anisoscope import open_run
 from anisoscope.study.settings import PairSettings
 
 ROWS_THAT_DIFFER = ("run",)
@@ -78,3 +82,22 @@ def comparable(run):
 
 def _plain(value):
     return "NaN" if isinstance(value, float) and math.isnan(value) else value
+
+
+def weights(folder):
+    return {
+        (file.parent.name, name): array
+        for file in sorted((folder / "models").glob("*/*.safetensors"))
+        for name, array in load_file(file).items()
+    }
+
+
+def assert_same(first, second):
+    """Two runs have the same rows and the same weights, bit for bit."""
+    a, b = comparable(open_run(first)), comparable(open_run(second))
+    assert len(a) == len(b)
+    assert [x for x, y in zip(a, b, strict=True) if x != y][:3] == []
+    one, two = weights(first), weights(second)
+    assert one.keys() == two.keys()
+    assert one
+    assert all(np.array_equal(one[name], two[name]) for name in one)

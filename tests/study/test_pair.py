@@ -8,13 +8,12 @@ import time
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
 
 from anisoscope import open_run
 from anisoscope.errors import AnisoscopeError
 from anisoscope.store.files import Folder
 from anisoscope.study.pair import pair, resume
-from study.jobs import Quiet, comparable, settings
+from study.jobs import Quiet, assert_same, settings
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # what transformers and accelerate have to say is theirs
 
@@ -27,34 +26,6 @@ where, out = Path(sys.argv[1]), Path(sys.argv[2])
 print("ready", flush=True)
 run = resume(out, Quiet()) if out.exists() else pair(settings(where), Quiet(), out=out)
 """
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    """An uninterrupted run."""
-    where = tmp_path_factory.mktemp("whole")
-    display = Quiet()
-    run = pair(settings(where), display, out=where / "run")
-    return where, run, display
-
-
-def weights(folder):
-    return {
-        (file.parent.name, name): array
-        for file in sorted((folder / "models").glob("*/*.safetensors"))
-        for name, array in load_file(file).items()
-    }
-
-
-def assert_same(first, second):
-    """Two runs have the same rows and the same weights, bit for bit."""
-    a, b = comparable(open_run(first)), comparable(open_run(second))
-    assert len(a) == len(b)
-    assert [x for x, y in zip(a, b, strict=True) if x != y][:3] == []
-    one, two = weights(first), weights(second)
-    assert one.keys() == two.keys()
-    assert one
-    assert all(np.array_equal(one[name], two[name]) for name in one)
 
 
 def test_both_models_of_every_seed_are_in_one_run(whole):

@@ -8,8 +8,7 @@ import pytest
 from anisoscope import open_run
 from anisoscope.study import saved
 from anisoscope.study.pair import pair, resume
-from study.jobs import Quiet, settings
-from study.test_pair import assert_same, whole  # noqa: F401
+from study.jobs import Quiet, assert_same, settings
 
 FILES = {"model.safetensors": b"weights" * 99, "optimizer.pt": b"moments" * 50, "sub/state": b"x", "empty": b""}
 
@@ -44,13 +43,7 @@ def damages():
 def test_damaged_in_any_way_a_checkpoint_is_not_whole(tmp_path, name, act):
     older, newer = made(tmp_path, 9), made(tmp_path, 10)
     assert saved.whole_checkpoints(tmp_path) == [newer, older]
-    try:
-        act(newer / name)
-    except IndexError:
-        pytest.skip("nothing to flip")
-    if name == saved.LIST and saved.is_whole(newer):
-        assert (newer / name).read_text().strip().endswith("}")  # a blank more or less is no damage
-        return
+    act(newer / name)
     assert saved.whole_checkpoints(tmp_path) == [older]
 
 
@@ -91,7 +84,7 @@ def test_what_was_being_taken_away_when_the_process_was_killed_is_not_seen(tmp_p
 @pytest.mark.parametrize(
     "harm", ["optimizer.pt gone", *(pytest.param(harm, marks=pytest.mark.slow) for harm in ("model cut", "not sealed"))]
 )
-def test_a_training_goes_on_from_the_one_before_a_damaged_one_to_the_same_end(whole, tmp_path, harm):  # noqa: F811
+def test_a_training_goes_on_from_the_one_before_a_damaged_one_to_the_same_end(whole, tmp_path, harm):
     where, *_ = whole
     out, display = tmp_path / "run", Quiet()
 
@@ -115,7 +108,7 @@ def test_a_training_goes_on_from_the_one_before_a_damaged_one_to_the_same_end(wh
     assert_same(where / "run", out)
 
 
-def test_killed_before_the_checkpoints_of_a_model_are_gone_it_is_not_trained_again(whole, tmp_path):  # noqa: F811
+def test_killed_before_the_checkpoints_of_a_model_are_gone_it_is_not_trained_again(whole, tmp_path):
     where, *_ = whole
     out, display = tmp_path / "run", Quiet()
     shutil.copytree(where / "run", out)

@@ -92,7 +92,7 @@ def _show(history: History) -> None:
     if absent:
         more = f" and {len(absent) - 8} more" if len(absent) > 8 else ""
         print(f"missing: {visible(', '.join(absent[:8]))}{more}")
-    print(f"{len(history.trusted)} of {len(history.checkpoints)} checkpoints can be trusted")
+    print(f"{len(history.trusted)} of {len(history.checkpoints)} checkpoints have nothing found against them")
 
 
 def _plain(history: History) -> dict[str, object]:

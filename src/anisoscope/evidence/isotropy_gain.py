@@ -17,13 +17,12 @@ import torch
 from torch import Tensor
 
 from anisoscope.evidence.shared import Shared
-from anisoscope.evidence.spectral import without
+from anisoscope.evidence.spectral import draw_dtype, without
 from anisoscope.evidence.tables import haar_frames
 
 ZETA = 0.2
 FRAMES = 199  # whole frames are multiplied: more would take longer than all else
 NORMAL_FRAMES = 40  # of those made orthogonal to the proxy only the mean is shown; the paper takes 20
-_NARROW = 64  # up to this width products are in float64; beyond, rounding is far below the scatter over frames
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,7 +106,7 @@ class _Seen:
     def of(cls, c_DD: Tensor, rank: int, columns: int, draws: int, seed: int, mixes: bool) -> _Seen:
         """Of ``draws`` frames; without ``mixes`` of their first ``rank`` columns alone."""
         width = c_DD.shape[0]
-        dtype = torch.float64 if width <= _NARROW else torch.float32
+        dtype = draw_dtype(width)
         w_RDb = haar_frames(width, columns, draws, seed).to(c_DD.device, dtype)
         w_RDb = w_RDb if mixes else w_RDb[..., :rank]
         w_DRb = w_RDb.permute(1, 0, 2).reshape(width, -1)

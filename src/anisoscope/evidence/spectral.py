@@ -19,7 +19,7 @@ from anisoscope.errors import broken
 from anisoscope.evidence.shared import Shared
 from anisoscope.evidence.tables import frame_squares, haar_weights, random_signs
 
-_NARROW = 64  # up to this width draws are in float64; beyond, rounding is far below their scatter
+_NARROW = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,10 +93,15 @@ def normal_draws(second_SDD: Tensor, basis_SDK: Tensor, draws: int, seed: int) -
     return Draws(inside_SR, _trace(second_SDD)[:, None] - inside_SR)
 
 
+def draw_dtype(width: int) -> torch.dtype:
+    """What draws are multiplied in: from a certain width on, rounding is far below their scatter."""
+    return torch.float64 if width <= _NARROW else torch.float32
+
+
 def axes_draws(second_SDD: Tensor, basis_SDK: Tensor, draws: int, seed: int) -> Draws:
     """Energies of Q with the sign of every coordinate flipped at random: ``sᵀ(M∘QQᵀ)s``."""
     width, total_S = second_SDD.shape[-1], _trace(second_SDD).clamp_min(torch.finfo(torch.float64).tiny)
-    dtype = torch.float64 if width <= _NARROW else torch.float32
+    dtype = draw_dtype(width)
     product_SDD = (second_SDD / total_S[:, None, None] * (basis_SDK @ basis_SDK.mT)).to(dtype)
     signs_RD = random_signs(width, draws, seed).to(second_SDD.device, dtype)
     inside_SR = ((signs_RD @ product_SDD) * signs_RD).sum(-1).double() * total_S[:, None]

@@ -17,7 +17,7 @@ from anisoscope.evidence.shared import Shared
 from anisoscope.evidence.typed_units import TypedUnits
 from anisoscope.evidence.units import BilinearUnits, Units
 from anisoscope.geometry.subspace import Subspace
-from anisoscope.observe.kept_units import Stacked, stacked_sequences, typed_units
+from anisoscope.observe.kept_units import Stacked, bilinear_units, stacked_sequences, typed_units
 from anisoscope.observe.statistics import Cloud, Observation
 from anisoscope.stats.moments import Moments
 from anisoscope.stats.reservoir import Sample
@@ -62,8 +62,7 @@ class Gradients:
 
     def bilinear_units(self, held: int, subspace: Subspace, under: str | None = None) -> BilinearUnits:
         """Sequences as the units of a linear map's gradient."""
-        s = self.sequences(held, under)
-        return BilinearUnits(s.ids, s.inputs, s.deltas, subspace.basis, s.unit, shared=self._with_units)
+        return replace(bilinear_units(self.sequences(held, under), subspace), shared=self._with_units)
 
     def typed_units(self, pair: tuple[Subspace, Subspace], under: str | None = None) -> TypedUnits | None:
         """Sequences as the units of the embedding's gradient, for proxies that were fitted on two folds of types."""

@@ -19,7 +19,7 @@ from anisoscope.store.files import Folder
 PREFIX, ENDING = "rows-", ".parquet"
 _LISTED = b"anisoscope.parts"
 _STEP_DIGITS = 9
-_PART = re.compile(rf"{PREFIX}(.+?)-(?:\d{{9}}|-\d{{8}}){re.escape(ENDING)}")
+_PART = re.compile(rf"{PREFIX}(.+?)-(?:\d{{{_STEP_DIGITS}}}|-\d{{{_STEP_DIGITS - 1}}}){re.escape(ENDING)}")
 
 
 def part_name(writer: str, step: int | None) -> str:

@@ -34,11 +34,13 @@ class Run:
     1
     """
 
-    def __init__(self, folder: Folder, manifest: dict[str, Any], lock: Lock | None = None) -> None:
+    def __init__(
+        self, folder: Folder, manifest: dict[str, Any], lock: Lock | None = None, *, begun: bool = False
+    ) -> None:
         self._folder, self._lock = folder, lock
         self.manifest = manifest
         self.damaged: list[str] = []
-        self._begun = False  # whether the manifest has been written, or read, once
+        self._begun = begun  # whether there is a manifest
 
     @property
     def path(self) -> str:
@@ -246,8 +248,7 @@ def open_run(path: str | os.PathLike[str], *, write: bool = False) -> Run:
     if not isinstance(manifest, dict):
         raise AnisoscopeError(f"the {MANIFEST} of {folder} is damaged: no object")
     require_known(manifest.get("schema_version"), str(folder))
-    run = Run(folder, manifest, _locked(folder) if write else None)
-    run._begun = True
+    run = Run(folder, manifest, _locked(folder) if write else None, begun=True)
     if write:
         try:
             expand(folder)
