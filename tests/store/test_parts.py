@@ -2,6 +2,8 @@
 
 import shutil
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from anisoscope import open_run
@@ -105,3 +107,21 @@ def test_a_full_disk_leaves_the_parts_as_they_are(tmp_path, monkeypatch):
         run.close("finished")
     assert open_run(tmp_path / "run").finished
     assert sorted(map(str, open_run(tmp_path / "run").table().to_pylist())) == sorted(map(str, whole.to_pylist()))
+
+
+def test_parts_of_an_older_release_lack_columns_and_a_foreign_part_stays(tmp_path):
+    run = create_run(tmp_path / "run")
+    for step in range(3):
+        run.write("decoder-0", [{"step": step, "measure": "loss", "value": float(step), "q_floor": 0.5}])
+    first, second, third = (tmp_path / "run" / parts.part_name("decoder-0", step) for step in range(3))
+    pq.write_table(pq.read_table(first).drop_columns(["q_floor"]), first)
+    foreign = pq.read_table(second).append_column("colour", pa.array(["red"]))
+    pq.write_table(foreign, second)
+    run.close("finished")
+    assert files(tmp_path / "run") == [second.name, "rows-decoder-0.parquet"]
+    assert pq.read_table(second).equals(foreign)
+    table = open_run(tmp_path / "run").table().to_pydict()
+    kept = [(v, q) for s, v, q in zip(table["step"], table["value"], table["q_floor"], strict=True) if s != 1]
+    assert kept == [(0.0, None), (2.0, 0.5)]
+    with open_run(tmp_path / "run", write=True):
+        assert files(tmp_path / "run") == [first.name, second.name, third.name]

@@ -42,9 +42,9 @@ def damages():
 @pytest.mark.parametrize(("name", "act"), damages())
 def test_damaged_in_any_way_a_checkpoint_is_not_whole(tmp_path, name, act):
     older, newer = made(tmp_path, 9), made(tmp_path, 10)
-    assert saved.whole_checkpoints(tmp_path) == [newer, older]
+    assert list(saved.whole_checkpoints(tmp_path)) == [newer, older]
     act(newer / name)
-    assert saved.whole_checkpoints(tmp_path) == [older]
+    assert list(saved.whole_checkpoints(tmp_path)) == [older]
 
 
 def test_nonsense_in_the_list_is_no_checkpoint(tmp_path):
@@ -75,7 +75,7 @@ def test_what_was_being_taken_away_when_the_process_was_killed_is_not_seen(tmp_p
     made(tmp_path, 3)
     monkeypatch.setattr(saved.shutil, "rmtree", lambda *args, **kwargs: None)
     saved.discard(tmp_path / "checkpoint-3")
-    assert saved.whole_checkpoints(tmp_path) == []
+    assert list(saved.whole_checkpoints(tmp_path)) == []
     monkeypatch.undo()
     saved.discard_newer(tmp_path, None)
     assert list(tmp_path.iterdir()) == []

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from anisoscope.store.files import Folder
+from anisoscope.store.schema import SCHEMA
 
 PREFIX, ENDING = "rows-", ".parquet"
 _LISTED = b"anisoscope.parts"
@@ -52,16 +53,17 @@ def read_parts(folder: Folder, names: Sequence[str] | None = None) -> tuple[dict
 
 
 def compact(folder: Folder) -> None:
-    """Put the parts of each model and seed into one file; parts that are damaged stay as they are."""
+    """Put the parts of each model and seed into one file; parts that are damaged or not ours stay as they are."""
     found, _ = read_parts(folder)
     groups: dict[str, dict[str, pa.Table]] = {}
     for name, table in found.items():
-        if not _listed(table) and _writer(name) is not None:
+        if not _listed(table) and _writer(name) is not None and _is_ours(table):
             groups.setdefault(_head(_writer(name) or "", found), {})[name] = table
     for head, parts in groups.items():
         if len(parts) < 2:
             continue
-        whole = pa.concat_tables([table.replace_schema_metadata(None) for table in parts.values()])
+        tables = [table.replace_schema_metadata(None) for table in parts.values()]
+        whole = pa.concat_tables(tables, promote_options="default")  # parts of an older release lack columns
         listed = {name: table.num_rows for name, table in parts.items()}
         whole = whole.replace_schema_metadata({_LISTED: json.dumps(listed).encode()})
         write_part(folder, f"{PREFIX}{head}{ENDING}", whole)
@@ -79,6 +81,11 @@ def expand(folder: Folder) -> None:
             start += rows
         if start:
             folder.remove(name)
+
+
+def _is_ours(table: pa.Table) -> bool:
+    """Whether all columns are of the schema; those that it lacks are null."""
+    return all(field.name in SCHEMA.names and field.type == SCHEMA.field(field.name).type for field in table.schema)
 
 
 def _listed(table: pa.Table) -> dict[str, int]:

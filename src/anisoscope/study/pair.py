@@ -20,6 +20,7 @@ from anisoscope.observe.gathering import RESERVOIR_ROWS
 from anisoscope.observe.provenance import provenance
 from anisoscope.observe.rows import row
 from anisoscope.store.run import Run, create_run, open_run
+from anisoscope.study.saved import step_of
 from anisoscope.study.settings import PairSettings
 from anisoscope.study.training import Job, Stop, Watcher, train
 from anisoscope.vocabulary import added
@@ -96,7 +97,9 @@ def _go_on(run: Run, settings: PairSettings, data: Tokenised, display: Display) 
                     if job.name in run.manifest["done"]:
                         job.clean_up()  # it may have been killed before it was over
                         continue
-                    if not train(job, data, run, display.training(job, job.begins_at()), stop):
+                    newest = job.newest()
+                    watcher = display.training(job, 0 if newest is None else step_of(newest))
+                    if not train(job, newest, data, run, watcher, stop):
                         return run
                     hashes = run.manifest["hashes"] | {job.name: _weights_hash(job.weights)}
                     run.update(done=[*run.manifest["done"], job.name], hashes=hashes)

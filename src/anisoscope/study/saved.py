@@ -11,6 +11,7 @@ import json
 import os
 import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 LIST = "complete.json"
@@ -43,9 +44,9 @@ def is_whole(checkpoint: Path) -> bool:
         return False
 
 
-def whole_checkpoints(folder: Path) -> list[Path]:
-    """Checkpoints that can be gone on from, the newest first."""
-    return [path for path in reversed(_all(folder)) if is_whole(path)]
+def whole_checkpoints(folder: Path) -> Iterator[Path]:
+    """Checkpoints that training can resume from, the newest first; each is read whole to be checked."""
+    return (path for path in reversed(_all(folder)) if is_whole(path))
 
 
 def discard_older(folder: Path, than: Path) -> None:

@@ -26,7 +26,6 @@ from anisoscope.study.saved import (
     discard_newer,
     discard_older,
     seal,
-    step_of,
     whole_checkpoints,
 )
 from anisoscope.study.settings import PairSettings
@@ -93,9 +92,9 @@ class Job:
         """Where its weights are when it is done."""
         return self.folder / "models" / self.name
 
-    def begins_at(self) -> int:
-        """The step that it would go on from."""
-        return next(map(step_of, whole_checkpoints(self.checkpoints)), 0)
+    def newest(self) -> Path | None:
+        """The newest checkpoint that is whole."""
+        return next(whole_checkpoints(self.checkpoints), None)
 
     def clean_up(self) -> None:
         """Let the checkpoints go, once it is recorded that the training is done."""
@@ -105,8 +104,8 @@ class Job:
             self.checkpoints.parent.rmdir()
 
 
-def train(job: Job, data: Tokenised, run: Run, watcher: Watcher, stop: Stop) -> bool:
-    """Train one model from where it is; returns whether it came to its end."""
+def train(job: Job, newest: Path | None, data: Tokenised, run: Run, watcher: Watcher, stop: Stop) -> bool:
+    """Train one model from a checkpoint, or from the beginning; returns whether it came to its end."""
     settings = job.settings
     samples = settings.steps * settings.batch
     lessons = Lessons(data, job.role, samples=samples, seed=job.seed, mask_rate=settings.mask_rate)
@@ -156,11 +155,10 @@ def train(job: Job, data: Tokenised, run: Run, watcher: Watcher, stop: Stop) -> 
     )
     trainer.journal = journal
     trainer.remove_callback(PrinterCallback)
-    latest = next(iter(whole_checkpoints(job.checkpoints)), None)
-    journal.loaded = latest
+    journal.loaded = newest
     try:
         with _no_bars():
-            trainer.train(resume_from_checkpoint=None if latest is None else str(latest))
+            trainer.train(resume_from_checkpoint=None if newest is None else str(newest))
     except OSError as error:
         raise AnisoscopeError(
             f"cannot write in {job.folder}: {error.strerror or error}; make room and go on with --resume"
