@@ -28,7 +28,6 @@ class View:
     about: str
     fitted_on: str
     judged_on: tuple[str, ...]
-    units: str = "sequences"
 
 
 @dataclass(frozen=True, slots=True)

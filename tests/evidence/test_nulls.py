@@ -7,10 +7,11 @@ import pytest
 import torch
 
 from anisoscope import Moments, Subspace, energy_share, fit_subspace, judge, pairing_share
-from anisoscope.evidence.isotropy_gain import aligned, isotropy_gains
+from anisoscope.evidence.isotropy_gain import isotropy_gains
 from anisoscope.evidence.pairing import sequence_null
 from anisoscope.evidence.shared import Shared
 from anisoscope.evidence.spectral import (
+    aligned,
     axes_draws,
     eigenvalues_of_projectors,
     haar_draws,
@@ -243,6 +244,16 @@ def test_one_rotation_gives_the_gains_of_both_folds_and_is_shared_between_proxie
                 beside = [np.linalg.qr(f - q.numpy() @ (q.numpy().T @ f))[0] for f in frames]
                 expected = [slow.isotropy_gain(c.numpy(), f, 0.2) for f in beside]
                 np.testing.assert_allclose(gain.orthogonal, expected, atol=1e-7 if d < 64 else 1e-5)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("d", [10, 66, 256])
+def test_orthogonal_to_half_of_the_space_there_is_one_subspace_only(d, seed):
+    """Frames that are made orthogonal to it nearly vanish in some direction, and all gain the same."""
+    q, c = basis(d, d // 2, seed=seed).basis, torch.cov(rows(300, d, seed=seed).T)
+    (found,) = isotropy_gains([c], [q], 30, seed)
+    expected = slow.isotropy_gain(c.numpy(), rotation(d, seed=seed)[:, d // 2 :].numpy(), 0.2)
+    np.testing.assert_allclose(found.orthogonal, np.full(30, expected), atol=1e-6)
 
 
 @pytest.mark.parametrize(("d", "k"), [(12, 3), (9, 6), (10, 5)])

@@ -8,6 +8,7 @@ import torch
 from scipy import stats
 
 from anisoscope import Subspace, cross_fit, cross_fit_weight, judge
+from anisoscope.evidence import typed_units
 from anisoscope.evidence.conclude import conclude
 from anisoscope.evidence.energy import energy_share
 from anisoscope.evidence.fold import Fold
@@ -136,8 +137,9 @@ def typed(seed, sequences=14, length=9, types=11):
     return kinds, rows * torch.randn(sequences, 1, 1, generator=generator, dtype=torch.float64).mul(0.3).exp()
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_the_table_of_an_embedding_is_made_again_without_each_sequence(seed):
+@pytest.mark.parametrize(("seed", "most_kept"), [(1, 1 << 24), (2, 1 << 24), (2, 0)])
+def test_the_table_of_an_embedding_is_made_again_without_each_sequence(seed, most_kept, monkeypatch):
+    monkeypatch.setattr(typed_units, "_MOST_KEPT", most_kept)
     kinds, rows = typed(seed)
     bases = [rotation(WIDTH, seed=k)[:, :RANK].contiguous() for k in (1, 2)]
     n, length = kinds.shape

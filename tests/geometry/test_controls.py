@@ -182,6 +182,15 @@ def test_the_control_has_as_many_rows_as_there_are_distinct_ones():
     assert found.floor == float(two_nn(gaussian_like(x[:200])))
 
 
+def test_rows_in_half_precision_have_a_control_that_is_not_rounded_to_it():
+    x = gaussian(3000, [1.0, 1.0]).bfloat16()
+    for (name, _), found in dimensions(x).items():
+        if not math.isnan(found.value):
+            assert found.floor == pytest.approx(2, rel=0.25), name
+    control = Material(sample=lambda: x, k=20).gaussian_neighbours
+    assert bool((control.distances > 0).all())
+
+
 @pytest.mark.parametrize(
     "x", [lattice(6, dim=3), torch.full((10, 3), 2.5), with_duplicates(skewed(200, 4), 0.3, noise=1e-8)]
 )

@@ -8,6 +8,7 @@ import pytest
 from anisoscope.capture.sites import find_sites
 from anisoscope.capture.taps import Taps
 from anisoscope.evidence import gain_units
+from anisoscope.evidence.units import GramUnits
 from anisoscope.observe.gathering import Gathering
 from anisoscope.observe.judging import Question, Request, fit_proxies, judge_observation
 from anisoscope.observe.statistics import Observation
@@ -61,6 +62,21 @@ def test_units_that_are_too_large_to_keep_give_the_same_intervals(observed, monk
     (made_again,) = judge_observation(observed, [question])
     for case, evidence in kept.items():
         assert numbers(evidence) == pytest.approx(numbers(made_again[case]), rel=1e-9, nan_ok=True)
+
+
+def test_units_hold_on_to_nothing_that_was_shared_and_are_as_good(observed):
+    """Those of step 0 are kept for the whole training."""
+    request = replace(REQUEST, nulls=("haar", "init"))
+    start = Question(fit_proxies(observed, request), replace(request, nulls=("haar",)), {})
+    (initial,) = judge_observation(observed, [start])
+    later = Question(start.proxies, request, initial)
+    (once,), (again,) = judge_observation(observed, [later]), judge_observation(observed, [later])
+    units = [u for found in (initial, once) for e in found.values() for u in e.folds if isinstance(u, GramUnits)]
+    assert units
+    assert not any(u.shared._known for u in units)
+    for case, evidence in once.items():
+        assert "init" in evidence.enrichment
+        assert numbers(evidence) == pytest.approx(numbers(again[case]), nan_ok=True, rel=1e-12)
 
 
 def test_the_answer_does_not_depend_on_who_shares_the_work(observed):

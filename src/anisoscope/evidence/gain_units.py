@@ -57,15 +57,11 @@ def gains_of_weight(units: BilinearUnits, rows_of_gradient: int, shared: Shared 
     ``E‖S̃‖² = (1 + 1/k)‖S‖² + (tr S)²/k``. Its noise makes the error too large, by 1.5 for k = 32 where the sequences
     share a signal and by 3 to 6 where they share none. The mean row, one direction of D, is then not known and stays.
     """
-
-    def scaled() -> Tensor:
-        g_nED = units.gradients()
-        return g_nED / g_nED.abs().amax().clamp_min(torch.finfo(torch.float64).tiny)
-
-    shared, given = shared or Shared(), [units.inputs, units.deltas]
-    g_nED = shared.once("gradients of units", given, scaled)
+    g_nED = units.gradients()
+    g_nED = g_nED / g_nED.abs().amax().clamp_min(torch.finfo(torch.float64).tiny)
     sketched = None if g_nED.shape[1] == rows_of_gradient else g_nED.shape[1]
-    whole = shared.once(("forms of gradients", sketched), given, lambda: _sum_forms(g_nED, sketched))
+    given = [units.inputs, units.deltas, units.place]
+    whole = (shared or Shared()).once(("forms of gradients", sketched), given, lambda: _sum_forms(g_nED, sketched))
     left = _sum_forms(g_nED - (g_nED @ units.basis) @ units.basis.T, sketched)
     return _gains(whole, left, *units.basis.shape)
 
@@ -73,7 +69,7 @@ def gains_of_weight(units: BilinearUnits, rows_of_gradient: int, shared: Shared 
 def gains_of_fold(
     sample: tuple[Tensor, Tensor] | None, units: object, basis_DK: Tensor, rows_of_gradient: int, shared: Shared
 ) -> Gains | None:
-    """The gains of a fold by unit, None where units are not known or fewer than two."""
+    """The gains of a fold by unit, None where units are not known or fewer than three."""
     if isinstance(units, BilinearUnits):
         return gains_of_weight(units, rows_of_gradient, shared) if len(units.ids) > 2 else None
     if sample is None or not isinstance(units, AdditiveUnits) or len(units.ids) < 3:
@@ -88,7 +84,8 @@ class _Scatters:
     rows: Tensor
     sizes: list[int]
     sums: Tensor
-    kept: list[Tensor]  # second moments of all units ``(n, D, D)``, where they are small enough
+    total: Tensor  # second moment of all rows ``(D, D)``
+    kept: Tensor | None  # second moments of all units ``(n, D, D)``, where they are small enough
 
     @classmethod
     def of(cls, rows_ND: Tensor, groups_N: Tensor) -> _Scatters:
@@ -100,28 +97,27 @@ class _Scatters:
         sizes = torch.bincount(unit_N).tolist()
         x_ND = x_ND[unit_N.argsort(stable=True)]
         sums = torch.stack([part.sum(0) for part in x_ND.split(sizes)])
-        found = cls(x_ND, sizes, sums, [])
+        kept = None
         if len(sizes) * x_ND.shape[1] ** 2 <= _MOST_NUMBERS:
-            found.kept.append(torch.stack([part.T @ part for part in x_ND.split(sizes)]))
-        return found
+            kept = torch.stack([part.T @ part for part in x_ND.split(sizes)])
+        return cls(x_ND, sizes, sums, x_ND.T @ x_ND, kept)
 
     def _blocks(self) -> Iterator[Tensor]:
         """Second moments of the units, a few at a time ``(·, D, D)``; made again where they are not kept."""
-        if self.kept:
-            yield self.kept[0]
+        if self.kept is not None:
+            yield self.kept
         else:
             for part in self.rows.split(self.sizes):
                 yield (part.T @ part)[None]
 
     def forms(self) -> _Forms:
         """Of the scatter about the mean."""
-        total = self.rows.T @ self.rows
         traces, met, own = [], [], []
         for block in self._blocks():
             traces.append(block.diagonal(dim1=-2, dim2=-1).sum(-1))
-            met.append((block * total).sum((-2, -1)))
+            met.append((block * self.total).sum((-2, -1)))
             own.append(block.square().sum((-2, -1)))
-        return self._about_mean(total, total, self.sums, traces, met, own)
+        return self._about_mean(self.total, self.sums, traces, met, own)
 
     def forms_without(self, basis_DK: Tensor) -> _Forms:
         """Of the scatter without Q.
@@ -129,8 +125,7 @@ class _Scatters:
         With ``P = I − QQᵀ`` it is ``⟨PS_uP, PSP⟩ = ⟨S_u, PSP⟩``, and ``‖PS_uP‖²`` follows from ``S_uQ``.
         """
         q_DK = basis_DK.to(self.rows.dtype)
-        total = self.rows.T @ self.rows
-        left = without(total[None], q_DK[None])[0]
+        left = without(self.total[None], q_DK[None])[0]
         traces, met, own = [], [], []
         for block in self._blocks():
             along = block @ q_DK
@@ -141,11 +136,10 @@ class _Scatters:
             squares = [part.square().sum((-2, -1)) for part in (block, along, inner)]
             own.append(squares[0] - 2 * squares[1] + squares[2])
         sums = self.sums - (self.sums @ q_DK) @ q_DK.T
-        return self._about_mean(total, left, sums, traces, met, own)
+        return self._about_mean(left, sums, traces, met, own)
 
     def _about_mean(
         self,
-        total_DD: Tensor,
         left_DD: Tensor,
         sums_nD: Tensor,
         traces: list[Tensor],
@@ -156,11 +150,11 @@ class _Scatters:
         count_n = torch.tensor(self.sizes, dtype=torch.float64, device=sums_nD.device)
         mean_D = sums_nD.sum(0)
         stays_nD = mean_D - sums_nD
-        along_n = ((stays_nD @ total_DD) * stays_nD).sum(1).double()
+        along_n = ((stays_nD @ self.total) * stays_nD).sum(1).double()
         # Of the rows that go, unit by unit: vᵀS_uv = ‖X_u v‖².
         gone = [(part @ v).square().sum() for part, v in zip(self.rows.split(self.sizes), stays_nD, strict=True)]
         along_n = along_n - torch.stack(gone).double()
-        along = torch.cat([(mean_D @ total_DD @ mean_D).double()[None], along_n])
+        along = torch.cat([(mean_D @ self.total @ mean_D).double()[None], along_n])
         length = torch.cat([mean_D[None], stays_nD]).double().square().sum(1)
         count = torch.cat([count_n.sum()[None], count_n.sum() - count_n])
         trace_n, met_n, own_n = (torch.cat(parts).double() for parts in (traces, met, own))

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from anisoscope.evidence.shared import Shared
-from anisoscope.evidence.spectral import draw_dtype, without
+from anisoscope.evidence.spectral import aligned, draw_dtype, without
 from anisoscope.evidence.tables import haar_frames
 
 ZETA = 0.2
@@ -65,21 +65,6 @@ def isotropy_gains(
     return found
 
 
-def aligned(bases: Sequence[Tensor]) -> tuple[list[Tensor], Tensor, Tensor]:
-    """Bases of the same spans with ``Q₁ᵀQ₂`` diagonal; cosines ``(K,)``, and the sines that need not be 0.
-
-    Where 2K > D the first 2K − D directions are common to both spans.
-    """
-    if len(bases) == 1:
-        first = bases[0]
-        return [first], first.new_ones(first.shape[1]), first.new_zeros(0)
-    left, cosines, right = torch.linalg.svd(bases[0].T @ bases[1])
-    cosines = cosines.clamp(0, 1)
-    width, rank = bases[0].shape
-    common = max(0, 2 * rank - width)
-    return [bases[0] @ left, bases[1] @ right.T], cosines, (1 - cosines[common:].square()).sqrt()
-
-
 def score(trace_and_square: Tensor, dims: int, zeta: float) -> Tensor:
     """IsoScore* from trace and squared norm, in units where the reference is the identity."""
     trace, square = trace_and_square
@@ -106,7 +91,8 @@ class _Seen:
     def of(cls, c_DD: Tensor, rank: int, columns: int, draws: int, seed: int, mixes: bool) -> _Seen:
         """Of ``draws`` frames; without ``mixes`` of their first ``rank`` columns alone."""
         width = c_DD.shape[0]
-        dtype = draw_dtype(width)
+        # A frame made orthogonal to Q nearly vanishes in some direction where K comes near D/2.
+        dtype = torch.float64 if 3 * rank > width else draw_dtype(width)
         w_RDb = haar_frames(width, columns, draws, seed).to(c_DD.device, dtype)
         w_RDb = w_RDb if mixes else w_RDb[..., :rank]
         w_DRb = w_RDb.permute(1, 0, 2).reshape(width, -1)

@@ -26,3 +26,7 @@ class Shared:
         if key not in self._known:
             self._known[key] = tensors, make()  # held on to, so that no other tensor takes their identity
         return self._known[key][1]
+
+    def clear(self) -> None:
+        """Let go of everything; what is asked for again is made again."""
+        self._known.clear()

@@ -66,12 +66,25 @@ def eigenvalues_of_projectors(first_DK: Tensor, second_DK: Tensor) -> tuple[Tens
 
     Where 2K > D, 2K − D directions are common to both spans: there ``P₁ + P₂`` has 2 and ``P₁ − P₂`` has 0, once each.
     """
-    width, rank = first_DK.shape
-    cosines = torch.linalg.svdvals(first_DK.T @ second_DK).clamp(0, 1)
+    _, cosines, sines = aligned([first_DK, second_DK])
+    common = cosines.new_zeros(len(cosines) - len(sines))
+    plus = torch.cat([1 + cosines, 1 - cosines[len(common) :]])
+    return plus.sort().values, torch.cat([common, sines, -sines]).sort().values
+
+
+def aligned(bases: Sequence[Tensor]) -> tuple[list[Tensor], Tensor, Tensor]:
+    """Bases of the same spans with ``Q₁ᵀQ₂`` diagonal; cosines ``(K,)``, and the sines that need not be 0.
+
+    Where 2K > D the first 2K − D directions are common to both spans.
+    """
+    if len(bases) == 1:
+        first = bases[0]
+        return [first], first.new_ones(first.shape[1]), first.new_zeros(0)
+    left, cosines, right = torch.linalg.svd(bases[0].T @ bases[1])
+    cosines = cosines.clamp(0, 1)
+    width, rank = bases[0].shape
     common = max(0, 2 * rank - width)
-    sines = (1 - cosines.square()).sqrt()
-    plus = torch.cat([1 + cosines, 1 - cosines[common:]])
-    return plus.sort().values, torch.cat([sines, -sines[common:]]).sort().values
+    return [bases[0] @ left, bases[1] @ right.T], cosines, (1 - cosines[common:].square()).sqrt()
 
 
 def _seen_by_frames(first: Tensor, second: Tensor, columns: int, draws: int, seed: int) -> Tensor:

@@ -19,6 +19,7 @@ from anisoscope.evidence.shared import Shared
 from anisoscope.evidence.units import Energies, GramUnits
 
 _CHUNK_NUMBERS = 1 << 24
+_MOST_KEPT = 1 << 24  # inner products by column are kept up to this size, else made again for each proxy
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,14 +60,20 @@ class TypedUnits(GramUnits):
         shape, device = (len(self.ids), len(other.ids)), self.sums.device
         inside, whole, axes = (torch.zeros(shape, dtype=torch.float64, device=device) for _ in range(3))
         made_of = [self.sums, self.unit, other.sums, other.unit]
+        kept = len(self.ids) * len(other.ids) * self.sums.shape[1] <= _MOST_KEPT
         for side, basis in enumerate(self.bases):
-            by_column = partial(self._by_column, other, side)
-            columns_nmD = self.shared.once(("by column", side), made_of, by_column)
-            whole += columns_nmD.sum(-1)
-            axes += columns_nmD @ basis.square().sum(1)
+            weights_D = basis.square().sum(1)
+            if kept:
+                by_column = partial(self._by_column, other, side)
+                columns_nmD = self.shared.once(("by column", side), made_of, by_column)
+                whole += columns_nmD.sum(-1)
+                axes += columns_nmD @ weights_D
             for own, theirs in self._by_type(other, side):
                 along = own @ basis
                 inside += _products(along, along if theirs is own else theirs @ basis)
+                if not kept:
+                    whole += _products(own, theirs)
+                    axes += _products(own * weights_D, theirs)
         return Energies(inside, whole - inside, axes)
 
     def _by_column(self, other: TypedUnits, side: int) -> Tensor:

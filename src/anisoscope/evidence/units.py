@@ -128,6 +128,7 @@ class GramUnits:
     __slots__ = ()
     ids: Tensor
     known: list[Energies]
+    shared: Shared
 
     def ordered(self, order: Tensor) -> Any:
         """The same units in another order."""
@@ -261,6 +262,13 @@ def complete(folds: Sequence[Units | None]) -> list[Units] | None:
     if known and getattr(known[0], "of_all_folds", False):
         return known[:1]
     return known if len(known) == len(folds) else None
+
+
+def forget_shared(folds: Sequence[Units] | None) -> None:
+    """Let go of what units shared while several proxies were judged on them; they stay usable."""
+    for units in folds or ():
+        if isinstance(units, GramUnits):
+            units.shared.clear()
 
 
 def totals(folds: Sequence[Units]) -> Energies:

@@ -5,7 +5,7 @@ Letters: N distinct points; r₁ ≤ r₂ ≤ … distances of a point to its ne
 All three estimators rest on one law: if density is constant over the neighbourhood, ``d·log(r_b/r_a)`` has a known
 distribution whatever the density is. Duplicates break it and are removed first; so do lattices and rounded numbers,
 whose neighbours tie: there the dimension is undefined. Finite samples bias every estimate down (a true 40 measures
-28-30 at N = 2 000): compare at equal N only. An interval is the sampling error of the estimator at this N; it does not
+27-28 at N = 2 000): compare at equal N only. An interval is the sampling error of the estimator at this N; it does not
 cover the dimension itself, which the bias puts outside. How large the bias is shows in the same estimate on
 ``gaussian_like(x)``, a Gaussian cloud of the same covariance and N (the ``floor`` of dimensions in every table): an
 estimate at that level says no more than the covariance does, one clearly below it is owed to structure.

@@ -100,7 +100,9 @@ class Material:
         if self.sample is None or found is None or found.problem is not None:
             return None
         distinct_ND = self.sample if found.n == self.sample.shape[0] else self.sample[found.rows]
-        drawn_ND = gaussian_like(distinct_ND, seed=self.seed)
+        # Drawn rows are distinct; rounded to half precision they would not be.
+        fine_ND = distinct_ND.to(torch.promote_types(distinct_ND.dtype, torch.float32))
+        drawn_ND = gaussian_like(fine_ND, seed=self.seed)
         return neighbours_of_first(drawn_ND, CONTROL_POINTS, self._k)
 
     def part(self, name: str) -> Any:

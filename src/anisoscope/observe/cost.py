@@ -10,7 +10,8 @@ class Cost:
     """Seconds of one observation.
 
     ``watched``: in the training's own thread, extra passes under other labels included (on a GPU the time to launch the
-    work, not to do it); ``moved``: from the GPU to the host, beside the training; ``evaluated``: to be judged.
+    work, not to do it); ``moved``: until the statistics are on the host, beside the training, waiting for the GPU to
+    make them included; ``evaluated``: to be judged.
     """
 
     watched: float = 0.0

@@ -17,7 +17,7 @@ from anisoscope.evidence.shared import Shared
 from anisoscope.evidence.typed_units import TypedUnits
 from anisoscope.evidence.units import BilinearUnits, Units
 from anisoscope.geometry.subspace import Subspace
-from anisoscope.observe.kept_units import Stacked, bilinear_units, stacked_sequences, typed_units
+from anisoscope.observe.kept_units import Stacked, bilinear_units, judged_bases, stacked_sequences, typed_units
 from anisoscope.observe.statistics import Cloud, Observation
 from anisoscope.stats.moments import Moments
 from anisoscope.stats.reservoir import Sample
@@ -31,7 +31,7 @@ class Gradients:
     def __init__(self, observed: Observation, view: str, at: SiteKey, tensor: str) -> None:
         self._observed, self._view, self._at, self._tensor = observed, view, at, tensor
         self.shared = Shared()
-        self._with_units = Shared()  # apart, for the units of step 0 are kept
+        self._with_units = Shared()  # apart: units outlive this, and forget it
 
     def fold(self, subset: str, held: int, subspace: Subspace, units: Units | None) -> Fold:
         """Energies from the full moments, units from the sequences kept."""
@@ -69,8 +69,7 @@ class Gradients:
         found = self._once(("types", under), lambda: typed_units(self._observed, pair, under))
         if found is None:
             return None
-        bases = pair[1].basis.to(found.sums.device), pair[0].basis.to(found.sums.device)
-        return replace(found, bases=bases, known=[], shared=self._with_units)
+        return replace(found, bases=judged_bases(pair, found.sums.device), known=[], shared=self._with_units)
 
     def sequences(self, held: int, under: str | None = None) -> Stacked:
         """Whole sequences of a linear map side by side."""

@@ -15,7 +15,7 @@ from anisoscope.capture.sites import SiteKey
 from anisoscope.evidence.conclude import conclude
 from anisoscope.evidence.energy import EnergyShare
 from anisoscope.evidence.result import Evidence
-from anisoscope.evidence.units import Units
+from anisoscope.evidence.units import Units, forget_shared
 from anisoscope.geometry.subspace import Method, Subspace, fit_subspace
 from anisoscope.observe.gradients import Gradients
 from anisoscope.observe.statistics import Cloud, Observation
@@ -132,7 +132,11 @@ def judge_observation(
     def judge(where: tuple[str, SiteKey, str]) -> list[Evidence]:
         gradients = Gradients(observed, *where)
         how = {"weight": _judge_weight, "embedding": _judge_embedding}.get(where[0], _judge_additive)
-        return [how(gradients, trial) for trial in places[where]]
+        found = [how(gradients, trial) for trial in places[where]]
+        before = [trial.initial for trial in places[where] if trial.initial is not None]
+        for evidence in (*found, *before):  # those of step 0 are held on to for the whole training
+            forget_shared(evidence.folds)
+        return found
 
     longest_first = sorted(places, key=lambda where: where[0] != "weight")
     found: dict[tuple[int, Case], Evidence] = {}

@@ -31,7 +31,12 @@ def typed_units(observed: Observation, pair: tuple[Subspace, Subspace], under: s
         torch.cat([getattr(sample, name) for sample in samples]) for name in ("values", "tokens", "sequences")
     )
     side = type_folds(types, seed=kept[0].seed)
-    return TypedUnits.of(rows, types, units, side, (pair[1].basis.to(rows.device), pair[0].basis.to(rows.device)))
+    return TypedUnits.of(rows, types, units, side, judged_bases(pair, rows.device))
+
+
+def judged_bases(pair: tuple[Subspace, Subspace], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Bases by the fold of types that they are judged on: the one that they were not fitted on."""
+    return pair[1].basis.to(device), pair[0].basis.to(device)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

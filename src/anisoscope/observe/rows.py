@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -185,11 +185,10 @@ def skipped_row(step: int, why: str, tokens: int | None = None) -> Row:
     return row(step=step, tokens=tokens, subset=None, measure="skipped", note=why)
 
 
-def cost_rows(rows: Sequence[Row], cost: Cost) -> list[Row]:
-    """What an observation cost, stamped as its other rows are; what took no time is left out."""
-    when = {name: rows[0][name] for name in ("step", "tokens")} if rows else {}
+def cost_rows(step: int, tokens: int | None, cost: Cost) -> list[Row]:
+    """What an observation cost; what took no time is left out."""
     return [
-        row(**when, subset=None, measure="cost", variant=kind, value=seconds)
+        row(step=step, tokens=tokens, subset=None, measure="cost", variant=kind, value=seconds)
         for kind, seconds in asdict(cost).items()
         if seconds
     ]

@@ -56,7 +56,8 @@ class Series:
             self.failed(observed.step, error)
         else:
             cost = replace(observed.cost, evaluated=time.perf_counter() - began)
-            self._write(replace(found, rows=[*found.rows, *cost_rows(found.rows, cost)]), observed.step)
+            tokens = found.rows[0]["tokens"] if found.rows else None
+            self._write(replace(found, rows=[*found.rows, *cost_rows(observed.step, tokens, cost)]), observed.step)
 
     def failed(self, step: int, error: Exception) -> None:
         """Record an observation that did not come about; the error is kept for whoever is strict."""

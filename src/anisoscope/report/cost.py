@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from anisoscope.report.words import counted
+from anisoscope.vocabulary import MEASURES
 
-_SAID = {"watched": "watching", "moved": "moving to the host", "evaluated": "judging"}
+_SAID = {kind: said for kind, said in MEASURES["cost"].variants if kind}
 
 
 def cost_in_words(rows: Iterable[Mapping[str, Any]]) -> str | None:
