@@ -58,6 +58,14 @@ def test_what_is_not_significant_is_not_equal():
     assert outcome_of(row | {"null": "axes"}, margin=1.5).outcome == "equal"
 
 
+@pytest.mark.parametrize("null", ["haar", "axes", "init", "targets"])
+def test_without_a_p_nothing_is_told(null):
+    """A swap test has none below 16 units a side."""
+    for missing in (None, math.nan):
+        found = outcome_of(numbers("equal", p=missing, q=missing) | {"null": null})
+        assert (found.outcome, "without a p-value" in found.why) == ("cannot tell", True)
+
+
 def test_too_few_arrangements_are_named():
     row = numbers("above", q=0.25, q_floor=0.25) | {"null": "init"}
     assert "too few arrangements" in outcome_of(row).why

@@ -23,6 +23,10 @@ TABLES = {
     "timings": TIMINGS,
     "bins": dict.fromkeys(BINS),
     "outcomes": OUTCOMES,
+    "windows": vocabulary.WINDOWS,
+    "samplings": vocabulary.SAMPLINGS,
+    "sides of bins": vocabulary.BIN_SIDES,
+    "sizes of bins": vocabulary.BIN_SIZES,
 }
 # Here words are used, not declared: how each is computed, what a default chooses, which row a number goes into.
 REGISTRIES = {
@@ -35,6 +39,7 @@ REGISTRIES = {
     ("evidence/verify.py", "proxies"),
     ("report/claims.py", "outcomes"),
 }
+JAVASCRIPT = {"chart.js": {"energy"}}  # an axis that is a share for this measure and a ratio for others
 
 
 def lists(path):
@@ -67,7 +72,8 @@ def test_no_file_has_a_second_list_of_words():
     assert second_lists(paths) == []
     for path in (SOURCE / "report" / "assets").glob("*.js"):
         quoted = set(re.findall(r'"([^"\n]+)"', path.read_text(encoding="utf-8")))
-        assert not {*NULLS, *PROXIES, *OUTCOMES} & quoted, path.name
+        named = {*NULLS, *PROXIES, *OUTCOMES, *MEASURES, *HEADLINES, *VIEWS, *SUBSETS, *TIMINGS}
+        assert not (named - JAVASCRIPT.get(path.name, set())) & quoted, path.name
 
 
 def test_the_search_for_second_lists_finds_one(tmp_path):

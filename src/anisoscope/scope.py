@@ -46,9 +46,8 @@ from anisoscope.observe.timing import Clock
 from anisoscope.observe.worker import Worker
 from anisoscope.stats.reduce import Company
 from anisoscope.store.run import Run, create_run
-from anisoscope.vocabulary import LABEL_NULLS, NULLS, PROXIES, SUBSETS, added, anchor_step, require_each
+from anisoscope.vocabulary import CAPTURED_SUBSETS, LABEL_NULLS, NULLS, PROXIES, added, anchor_step, require_each
 
-CAPTURED_SUBSETS = tuple(subset for subset in SUBSETS if subset != "no-special")  # taps know no special tokens
 ALWAYS_TOKENS = 2048
 
 
@@ -109,7 +108,7 @@ class Scope:
         names = tuple(proxy_name(proxy) for proxy in proxies)
         require_each("proxies", names, PROXIES)
         require_each("subsets", evidence.subsets, CAPTURED_SUBSETS)
-        live = [null for null in NULLS if null != "pairing-token"]  # tokens that are kept are sketched
+        live = [null.name for null in NULLS.values() if null.live]
         nulls = [null for null in live if null not in LABEL_NULLS] if nulls is None else nulls
         require_each("nulls", nulls or ("haar",), live)
         choice = choose(model, capture.sites, views)

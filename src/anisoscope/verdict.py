@@ -63,12 +63,10 @@ def outcome_of(row: Mapping[str, Any], margin: float = MARGIN) -> Rung:
     numbers = f"{value:.3g} [{low:.3g}, {high:.3g}]"
     if not low <= value <= high:
         return Rung(null, "cannot tell", f"{numbers}: the interval does not hold the number")
-    equal = _is_equal(row, margin)
-    if q is None or math.isnan(q):
-        if equal:
-            return Rung(null, "equal", numbers)
+    if q is None or math.isnan(q):  # also where a swap test has too few units
         return Rung(null, "cannot tell", f"{numbers} without a p-value")
     numbers += f", q = {q:.2g}"
+    equal = _is_equal(row, margin)
     side = "above" if low > 1 else "below" if high < 1 else None
     if side is not None and q <= ALPHA:
         return Rung(null, f"equal, {side} 1" if equal else side, numbers)

@@ -40,6 +40,7 @@ class Null:
     views: tuple[str, ...]
     ladder: bool = True  # whether passing it counts for the verdict
     needs: str | None = None  # what must be given beside the gradients
+    live: bool = True  # whether what a scope keeps is enough for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +140,8 @@ SUBSETS: dict[str, str] = {
     "no-first": "without first positions",
     "no-special": "without first positions and special tokens",
 }
+CAPTURED_SUBSETS = tuple(subset for subset in SUBSETS if subset != "no-special")
+"""Subsets that a scope knows: special tokens are known where text is read, not where it passes a layer."""
 BINS = ("rarest", "rare", "middle", "frequent", "most frequent")
 BIN_SIDES = {"target": "by the token that was asked for", "input": "by the token that went in"}
 BIN_SIZES = {"tokens": "of equal tokens", "types": "of equal types"}
@@ -202,6 +205,7 @@ NULLS: dict[str, Null] = _by_name(
             views=("weight",),
             ladder=False,
             needs="inputs and deltas as rows or Moments",
+            live=False,  # error signals that are kept are sketched
         ),
         Null(
             "axes",
@@ -629,7 +633,7 @@ def learn(words: Any) -> None:
 
 def _fits(field_name: str, value: Any) -> bool:
     """Whether a field holds what it should; manifests may come from anywhere."""
-    if field_name in ("no_effect", "rank", "ladder"):
+    if field_name in ("no_effect", "rank", "ladder", "live"):
         return value is None or isinstance(value, int | float)
     if field_name == "variants":
         return isinstance(value, tuple) and all(isinstance(v, tuple) and len(v) == 2 and _texts(v) for v in value)

@@ -6,6 +6,8 @@ import pytest
 import torch
 
 from anisoscope import Subspace, cross_fit_weight, judge
+from anisoscope.evidence.conclude import conclude
+from anisoscope.evidence.fold import prepare
 from anisoscope.testing import rotation
 from anisoscope.verdict import outcome_of
 from reference import slow_arrangements as slow
@@ -63,6 +65,16 @@ def test_many_arrangements_leave_the_draws_to_decide():
     gradient = d.flatten(0, 1).T @ x.flatten(0, 1)
     found = judge(gradient, proxy, nulls=("pairing",), inputs=x, deltas=d, resamples=99, isotropy=False)
     assert found.p_floor["pairing"] == pytest.approx(2 / 100)
+
+
+@pytest.mark.parametrize(("family", "resamples", "frames"), [(1, 999, 199), (31, 1239, 1239), (31, 99, 99)])
+def test_a_lone_layer_can_be_told_by_its_isotropy_gain_among_all(family, resamples, frames):
+    g = torch.randn(64, 9, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    proxy = Subspace(torch.eye(6, 2, dtype=torch.float64))
+    fold = prepare(g, proxy, nulls=(), groups=None, others={}, resamples=resamples, seed=0)
+    found = conclude([fold], nulls=(), initial=None, resamples=resamples, seed=0, family=family)
+    assert found.isotropy_gain_p_floor == pytest.approx(2 / (frames + 1))
+    assert (family * found.isotropy_gain_p_floor <= 0.05) == (resamples != 99)
 
 
 @pytest.mark.parametrize("seed", [0, 1])

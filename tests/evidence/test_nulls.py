@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from anisoscope import Moments, Subspace, energy_share, fit_subspace, judge, pairing_share
+from anisoscope.evidence import isotropy_gain
 from anisoscope.evidence.isotropy_gain import isotropy_gains
 from anisoscope.evidence.pairing import sequence_null
 from anisoscope.evidence.shared import Shared
@@ -244,6 +245,17 @@ def test_one_rotation_gives_the_gains_of_both_folds_and_is_shared_between_proxie
                 beside = [np.linalg.qr(f - q.numpy() @ (q.numpy().T @ f))[0] for f in frames]
                 expected = [slow.isotropy_gain(c.numpy(), f, 0.2) for f in beside]
                 np.testing.assert_allclose(gain.orthogonal, expected, atol=1e-7 if d < 64 else 1e-5)
+
+
+def test_frames_may_be_multiplied_a_few_at_a_time(monkeypatch):
+    covariances = [torch.cov(rows(200, 12, seed=s).T) for s in (1, 2)]
+    bases = [basis(12, 3, seed=s).basis for s in (1, 2)]
+    whole = isotropy_gains(covariances, bases, 60, 5)
+    monkeypatch.setattr(isotropy_gain, "_CHUNK_NUMBERS", 12 * 6 * 7)
+    for a, b in zip(whole, isotropy_gains(covariances, bases, 60, 5), strict=True):
+        np.testing.assert_allclose(a.haar, b.haar, rtol=1e-12)
+        np.testing.assert_allclose(a.orthogonal, b.orthogonal, rtol=1e-9)
+        assert len(b.orthogonal) == isotropy_gain.NORMAL_FRAMES
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])

@@ -15,11 +15,12 @@ from anisoscope.evidence.inference import (
     FEWEST_EFFECTIVE,
     Spread,
     bounded_exp,
+    draws_to_tell,
     effective_units,
     log_odds,
     two_sided_p,
 )
-from anisoscope.evidence.isotropy_gain import isotropy_gains
+from anisoscope.evidence.isotropy_gain import FRAMES, isotropy_gains
 from anisoscope.evidence.nulls.comparison import Against, Judged
 from anisoscope.evidence.nulls.registry import METHODS
 from anisoscope.evidence.result import Evidence
@@ -92,7 +93,8 @@ def conclude(
             p[null] = max(found.p, p_floor[null])  # draws may miss that the data are one of a few arrangements
     said = {"p": p, "p_floor": p_floor, "p_paper": paper, "lost": lost_ratios, "detectable": detectable}
     result = replace(base, enrichment=enrichment, mean=means, **said)
-    return _with_isotropy(result, folds, resamples, seed, shared) if isotropy else result
+    frames = min(resamples, max(FRAMES, draws_to_tell(family)))
+    return _with_isotropy(result, folds, frames, seed, shared) if isotropy else result
 
 
 def _odds_ratio(observed: float, found: Against, base: Evidence) -> Estimate:
@@ -123,11 +125,11 @@ def largest_units(base: Evidence) -> str:
     return ", ".join(f"{float(sizes[k]) / total:.0%} in {int(ids[k])}" for k in largest) if total > 0 else "none"
 
 
-def _with_isotropy(base: Evidence, folds: Sequence[Fold], resamples: int, seed: int, shared: Shared) -> Evidence:
+def _with_isotropy(base: Evidence, folds: Sequence[Fold], frames: int, seed: int, shared: Shared) -> Evidence:
     if base.width - base.rank < 2 or any(f.n < 2 or not float(f.covariance.diagonal().sum()) > 0 for f in folds):
         return base
     covariances, bases = [f.covariance for f in folds], [f.subspace.basis for f in folds]
-    gains = isotropy_gains(covariances, bases, resamples, seed, shared)
+    gains = isotropy_gains(covariances, bases, frames, seed, shared)
     mean = {
         name: torch.stack([getattr(g, name) for g in gains]).mean(0)
         for name in ("before", "gain", "gain_zeta0", "orthogonal", "haar")

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from scipy import stats
@@ -17,12 +16,12 @@ from torch import Tensor
 from anisoscope.errors import broken
 from anisoscope.evidence.inference import FEWEST_UNITS, Spread
 from anisoscope.geometry.results import Estimate
+from anisoscope.vocabulary import BIN_SIZES
 
 BINS = 5
-By = Literal["tokens", "types"]
 
 
-def frequency_bins(counts_V: Tensor, *, by: By, bins: int = BINS) -> Tensor:
+def frequency_bins(counts_V: Tensor, *, by: str, bins: int = BINS) -> Tensor:
     """The bin of each type, 0 the rarest; −1 for types that were never seen.
 
     Types in order of their count (then of their id) are cut where equal shares of all tokens, or of all types, lie
@@ -37,7 +36,7 @@ def frequency_bins(counts_V: Tensor, *, by: By, bins: int = BINS) -> Tensor:
     """
     if bins < 2:
         raise broken("there must be at least 2 bins of frequency", bins, f"use {BINS}")
-    if by not in ("tokens", "types"):
+    if by not in BIN_SIZES:
         raise broken("bins must be of equal tokens or of equal types", repr(by), 'use "tokens" or "types"')
     if counts_V.ndim != 1 or bool((counts_V < 0).any()):
         raise broken("counts must be one number of 0 or more a type", tuple(counts_V.shape), "pass TokenCounts.counts")

@@ -120,6 +120,17 @@ def effective_units(energies_n: Tensor) -> float:
     return total * total / squares if squares > 0 else 0.0
 
 
+def draws_to_tell(family: int) -> int:
+    """Draws that a lone layer needs to reach q = 0.05 in its family.
+
+    A p cannot be below ``2/(R + 1)``, and adjusting over F layers multiplies it by F.
+
+    >>> draws_to_tell(12)
+    479
+    """
+    return 40 * family - 1
+
+
 def swap_p(first: Sequence[Units], second: Sequence[Units], draws: int, seed: int) -> float | None:
     """Two-sided p of the difference in log odds between two sides that consist of units, fold by fold.
 

@@ -21,7 +21,8 @@ from anisoscope.evidence.spectral import aligned, draw_dtype, without
 from anisoscope.evidence.tables import haar_frames
 
 ZETA = 0.2
-FRAMES = 199  # whole frames are multiplied: more would take longer than all else
+FRAMES = 199  # or as many as a layer needs to be told among all; whole frames are multiplied, which takes long
+_CHUNK_NUMBERS = 1 << 24
 NORMAL_FRAMES = 40  # of those made orthogonal to the proxy only the mean is shown; the paper takes 20
 
 
@@ -37,14 +38,14 @@ class Gain:
 
 
 def isotropy_gains(
-    covariances: Sequence[Tensor], bases: Sequence[Tensor], draws: int, seed: int, shared: Shared | None = None
+    covariances: Sequence[Tensor], bases: Sequence[Tensor], frames: int, seed: int, shared: Shared | None = None
 ) -> list[Gain]:
     """IsoScore* of each fold's cloud without Q, in D − K dimensions, minus that of the whole cloud, under one ``C₀``.
 
     ``haar`` are frames turned by one rotation in all folds, which give the p; ``orthogonal`` the same frames made
     orthogonal to Q (the paper's controls).
     """
-    shared, frames = shared or Shared(), min(draws, FRAMES)
+    shared = shared or Shared()
     width, rank = bases[0].shape
     turned, cosines, sines = aligned(bases)
     found = []
@@ -93,17 +94,22 @@ class _Seen:
         width = c_DD.shape[0]
         # A frame made orthogonal to Q nearly vanishes in some direction where K comes near D/2.
         dtype = torch.float64 if 3 * rank > width else draw_dtype(width)
-        w_RDb = haar_frames(width, columns, draws, seed).to(c_DD.device, dtype)
-        w_RDb = w_RDb if mixes else w_RDb[..., :rank]
-        w_DRb = w_RDb.permute(1, 0, 2).reshape(width, -1)
-        cw_RDb = (c_DD.to(dtype) @ w_DRb).reshape(width, draws, -1).permute(1, 0, 2)
-        extra = w_RDb.shape[2] - rank
-        crossed = (cw_RDb[..., rank - extra : rank] * cw_RDb[..., rank:]).sum(1)
-        inner = (w_RDb.mT @ cw_RDb).double()
-        few = slice(NORMAL_FRAMES)
-        # Copies: a part of a table must not hold on to the whole of it.
-        parts = w_RDb[few].clone(), cw_RDb[few].contiguous()
-        return cls(inner, cw_RDb.square().sum(1).double(), crossed.double(), *parts)
+        table_RDb = haar_frames(width, columns, draws, seed, dtype)
+        c_DD = c_DD.to(dtype)
+        inner, squared, crossed, frames, products = [], [], [], [], []
+        for some_RDb in table_RDb.split(max(1, _CHUNK_NUMBERS // (width * columns))):
+            w_RDb = (some_RDb if mixes else some_RDb[..., :rank]).to(c_DD.device)
+            w_DRb = w_RDb.permute(1, 0, 2).reshape(width, -1)
+            cw_RDb = (c_DD @ w_DRb).reshape(width, len(w_RDb), -1).permute(1, 0, 2)
+            extra = w_RDb.shape[2] - rank
+            inner.append((w_RDb.mT @ cw_RDb).double())
+            squared.append(cw_RDb.square().sum(1).double())
+            crossed.append((cw_RDb[..., rank - extra : rank] * cw_RDb[..., rank:]).sum(1).double())
+            left = max(0, NORMAL_FRAMES - sum(map(len, frames)))
+            # Copies: a part of a table must not hold on to the whole of it.
+            frames.append(w_RDb[:left].clone())
+            products.append(cw_RDb[:left].contiguous())
+        return cls(*(torch.cat(parts) for parts in (inner, squared, crossed, frames, products)))
 
     def mixed(self, cosines: Tensor, sines: Tensor) -> _Seen:
         """As the frames ``W₁ cos θ + W₂ sin θ`` see it; W₂ has columns for the last angles only."""

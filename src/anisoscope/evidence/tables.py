@@ -44,10 +44,11 @@ def frame_squares(width: int, columns: int, draws: int, seed: int) -> Tensor:
     return _in_chunks(squares, width, columns, draws, generator)
 
 
-@lru_cache(maxsize=12)
-def haar_frames(width: int, rank: int, draws: int, seed: int) -> Tensor:
-    """R uniform random orthonormal frames ``(R, D, K)``."""
-    return _in_chunks(lambda gaussian: torch.linalg.qr(gaussian).Q, width, rank, draws, stream(seed, "frames"))
+@lru_cache(maxsize=6)
+def haar_frames(width: int, rank: int, draws: int, seed: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    """R uniform random orthonormal frames ``(R, D, K)``; made in float64, kept as ``dtype``."""
+    frames = stream(seed, "frames")
+    return _in_chunks(lambda gaussian: torch.linalg.qr(gaussian).Q.to(dtype), width, rank, draws, frames)
 
 
 @lru_cache(maxsize=24)

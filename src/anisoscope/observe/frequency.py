@@ -19,7 +19,6 @@ from anisoscope.evidence.correlation import correlations
 from anisoscope.evidence.energy import row_energies
 from anisoscope.evidence.frequency import (
     BINS,
-    By,
     ByUnit,
     Trend,
     Types,
@@ -37,11 +36,10 @@ from anisoscope.observe.rows import Row, adjusted, at_columns, estimate_row, row
 from anisoscope.observe.statistics import Name, Observation
 from anisoscope.observe.trajectories import Trajectories
 from anisoscope.stats.reservoir import Reservoir, Sample
-from anisoscope.vocabulary import VIEWS, bin_subset
+from anisoscope.vocabulary import BIN_SIZES, VIEWS, bin_subset
 
 LEAST = 4  # sequences that a type must come in before it has a mean and a spread
 SHOWN = 64  # types of a table whose places have rows, for a scatter
-BYS: tuple[By, ...] = ("tokens", "types")
 
 
 def frequency_rows(observed: Observation, proxies: Proxies, request: Request, each: Each = each_in_turn) -> list[Row]:
@@ -49,7 +47,7 @@ def frequency_rows(observed: Observation, proxies: Proxies, request: Request, ea
     counts = observed.frequency
     if counts is None or not bool((counts > 0).any()):
         return []
-    binned = {by: frequency_bins(counts, by=by) for by in BYS}
+    binned = {by: frequency_bins(counts, by=by) for by in BIN_SIZES}
     rows = _table_rows(observed, counts)
     places = [place for place in proxies if _judged(place, request)]
 

@@ -14,6 +14,7 @@ import torch
 from anisoscope.capture.sites import SiteKey
 from anisoscope.evidence.conclude import conclude
 from anisoscope.evidence.energy import EnergyShare
+from anisoscope.evidence.inference import draws_to_tell
 from anisoscope.evidence.result import Evidence
 from anisoscope.evidence.units import Units, forget_shared
 from anisoscope.geometry.subspace import Method, Subspace, fit_subspace
@@ -170,7 +171,7 @@ def _asked(request: Request, observed: Observation, initial: Evidence | None, ca
             return null in observed.others and case.tensor == "gradients"
         if null == "init":
             return initial is not None
-        return case.place.view in NULLS[null].views and null != "pairing-token"  # tokens that were kept are sketched
+        return case.place.view in NULLS[null].views and NULLS[null].live
 
     return [null for null in request.nulls if possible(null)]
 
@@ -268,10 +269,7 @@ def _judge_weight(gradients: Gradients, trial: _Trial) -> Evidence:
 def draws_for(family: int, asked: int | None) -> int:
     """Draws of each null: as many as were asked for, else enough for a lone layer to be significant in its family.
 
-    A p cannot be below ``2/(R + 1)``, and adjusting over F layers multiplies it by F: with ``R = 40F − 1`` a single
-    layer can still reach q = 0.05.
-
     >>> draws_for(12, None), draws_for(31, None), draws_for(31, 99)
     (999, 1239, 99)
     """
-    return max(DRAWS, 40 * family - 1) if asked is None else asked
+    return max(DRAWS, draws_to_tell(family)) if asked is None else asked

@@ -12,16 +12,19 @@ from typing import Any
 
 import torch
 
+from anisoscope.evidence.correlation import FEWEST_FOR_TAILS, HEAVIEST
 from anisoscope.evidence.frequency import BINS
-from anisoscope.evidence.inference import FEWEST_EFFECTIVE, FEWEST_UNITS
+from anisoscope.evidence.inference import FEWEST_EFFECTIVE, FEWEST_SWAPPED, FEWEST_UNITS
 from anisoscope.evidence.isotropy_gain import FRAMES, NORMAL_FRAMES, ZETA
-from anisoscope.evidence.pairing import CLASS_WIDTH, SMALLEST_CLASS
+from anisoscope.evidence.pairing import CLASS_WIDTH, MOST_SEQUENCES, SMALLEST_CLASS
 from anisoscope.geometry.dimension import DISCARD
 from anisoscope.geometry.material import CONTROL_POINTS
+from anisoscope.observe import local, probing
 from anisoscope.observe.gathering import SKETCH
 from anisoscope.observe.judging import SEMI_NMF_ITERATIONS
-from anisoscope.observe.probing import FEWEST, ROWS
-from anisoscope.verdict import ALPHA
+from anisoscope.observe.measure_units import GROUPS
+from anisoscope.shape import SMALLEST
+from anisoscope.verdict import ALPHA, FIT_MARGIN, MIXED
 from anisoscope.vocabulary import EARLY, LATE
 
 PACKAGES = ("anisoscope", "torch", "transformers", "accelerate", "tokenizers", "numpy", "scipy", "pyarrow")
@@ -36,21 +39,32 @@ def constants() -> dict[str, Any]:
     """Hyper-parameters that are no settings and decide numbers all the same."""
     return {
         "alpha": ALPHA,
+        "mixed_share": MIXED,
+        "fit_margin": FIT_MARGIN,
+        "shape_smallest_change": SMALLEST,
         "windows": {"early": EARLY, "late": LATE},
         "zeta": ZETA,
         "semi_nmf_iterations": SEMI_NMF_ITERATIONS,
         "two_nn_discard": DISCARD,
         "sketch_columns": SKETCH,
-        "gain_frames": FRAMES,
+        "gain_frames_at_least": FRAMES,
         "gain_normal_frames": NORMAL_FRAMES,
         "control_points": CONTROL_POINTS,
         "pairing_class_width": CLASS_WIDTH,
         "pairing_smallest_class": SMALLEST_CLASS,
+        "pairing_most_sequences": MOST_SEQUENCES,
+        "swaps_fewest_units": FEWEST_SWAPPED,
+        "correlation_heaviest_tails": HEAVIEST,
+        "correlation_fewest_for_tails": FEWEST_FOR_TAILS,
         "fewest_effective_units": FEWEST_EFFECTIVE,
         "fewest_units": FEWEST_UNITS,
         "frequency_bins": BINS,
-        "probe_fewest": FEWEST,
-        "probe_rows": ROWS,
+        "probe_fewest": probing.FEWEST,
+        "probe_rows": probing.ROWS,
+        "measure_groups": GROUPS,
+        "local_rows": local.ROWS,
+        "local_points": local.POINTS,
+        "local_controls": local.CONTROLS,
     }
 
 

@@ -24,14 +24,13 @@ from anisoscope.observe.statistics import Observation
 from anisoscope.stats.directions import UnitSum
 from anisoscope.store.schema import COLUMNS
 from anisoscope.verdict import MARGIN, outcome_of, outcome_over
-from anisoscope.vocabulary import LABEL_NULLS, MEASURES
+from anisoscope.vocabulary import CAPTURED_SUBSETS, LABEL_NULLS, MEASURES
 
 Row = dict[str, Any]
 OF_A_RUN = ("run", "model", "role", "seed")
 """Columns that whoever writes the rows adds to all of them."""
 _FIELDS = tuple(name for name in COLUMNS if name not in OF_A_RUN)
 _FAMILY = ("view", "tensor", "subset", "proxy", "rank", "timing", "measure", "variant", "null")
-_SUBSETS = ("all", "no-first")
 
 
 def row(**given: Any) -> Row:
@@ -69,7 +68,7 @@ def measure_rows(observed: Observation, each: Each = each_in_turn) -> list[Row]:
         (at, tensor, subset)
         for tensor in ("activations", "gradients")
         for at in observed.sites("representation", tensor)
-        for subset in _SUBSETS
+        for subset in CAPTURED_SUBSETS
     ]
     asked = [method for method in methods(training=True) if method.needs != "neighbours"]
 
@@ -124,7 +123,7 @@ def probe_rows(observed: Observation, fewest: int, each: Each = each_in_turn) ->
                 rows.append(estimate_row(common, found, measure=method.name, note=note))
         return rows
 
-    cases = [(at, subset) for at in sorted(observed.probe) for subset in _SUBSETS]
+    cases = [(at, subset) for at in sorted(observed.probe) for subset in CAPTURED_SUBSETS]
     return [row for rows in each(measured, cases) for row in rows]
 
 

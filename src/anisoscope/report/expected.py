@@ -11,6 +11,7 @@ from anisoscope.report.reading import Context, Subject
 from anisoscope.report.summary import summarise
 from anisoscope.report.tree import Block, Cell, Table, Tone
 from anisoscope.report.words import number
+from anisoscope.vocabulary import WINDOWS
 
 Found = tuple[str, str] | None  # holds, does not hold or cannot tell, and the numbers; None: not measured
 HOLDS, FAILS, OPEN = "holds", "does not hold", "cannot tell"
@@ -47,7 +48,7 @@ def _before_training(subject: Subject) -> Found:
 
 def _rises(subject: Subject) -> Found:
     """Over step 0, in each window; a rise that is lost again is no rise of the end."""
-    found = {name: finding(subject, "representation", name) for name in ("early", "middle", "late")}
+    found = {name: finding(subject, "representation", name) for name in WINDOWS if name != "before"}
     effects = {name: f.effects["init"] for name, f in found.items() if "init" in f.effects}
     if not effects:
         return None

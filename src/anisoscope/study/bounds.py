@@ -8,18 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
 from anisoscope.evidence.cancellation import NonCancellation, gradient_ratio, non_cancellation
 from anisoscope.study.linear_layer import LinearLayer, Loss, outer
 from anisoscope.study.patches import Patch, all_patches, ball, tilted
+from anisoscope.vocabulary import SAMPLINGS
 
 UNIT = 4  # tokens of a sequence
 FLIPS = 199
 SLACK = 1 + 1e-9  # rounding
-Sampling = Literal["mirrored", "uniform", "off centre"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +27,7 @@ class Case:
 
     patch: str
     dim: int
-    sampling: Sampling
+    sampling: str
     radius: float
     tokens: int
     ratio: float
@@ -78,8 +77,8 @@ def random_cases(
 
 def _case(patch: Patch, t: float, unit: float, rng: np.random.Generator) -> Case:
     units = int(rng.choice([16, 32, 64]))
-    samplings: tuple[Sampling, ...] = ("mirrored", "uniform", "off centre", "off centre")
-    sampling = samplings[rng.integers(4)]
+    samplings = (*reversed(SAMPLINGS), "off centre")  # half of them off centre
+    sampling = samplings[rng.integers(len(samplings))]
     u_Nd = _sample(units * UNIT, patch.dim, t, sampling, rng)
     n_NM = patch.height(u_Nd)
     x_ND = np.concatenate([u_Nd, n_NM], 1)
@@ -108,7 +107,7 @@ def _case(patch: Patch, t: float, unit: float, rng: np.random.Generator) -> Case
     )
 
 
-def _sample(n: int, dim: int, t: float, sampling: Sampling, rng: np.random.Generator) -> np.ndarray:
+def _sample(n: int, dim: int, t: float, sampling: str, rng: np.random.Generator) -> np.ndarray:
     u_Nd = ball(n, dim, t, rng)
     if sampling == "mirrored":
         return np.stack([u_Nd[: n // 2], -u_Nd[: n // 2]], 1).reshape(n, dim)

@@ -77,7 +77,7 @@ class Examination(JudgingSettings):
     @property
     def nulls(self) -> tuple[str, ...]:
         """The nulls that gradients are judged against."""
-        return tuple(n for n in NULLS if n != "pairing-token" and (self.targets or n not in LABEL_NULLS))
+        return tuple(n for n in NULLS if NULLS[n].live and (self.targets or n not in LABEL_NULLS))
 
     def request(self) -> Any:
         """What a judgement is asked for."""
