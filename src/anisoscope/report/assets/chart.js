@@ -186,12 +186,12 @@ function drawReferences(g, levels, references, { y, margin, right, bottom, near 
   }
 }
 
-// A small dot a seed, through it a thin line: the interval within that seed.
+// A small dot a seed, through it a thin line: the interval within that seed. Beside the large mark of a category.
 function drawSeeds(g, points, o, at) {
   for (const p of points) {
     const seeds = (p[6] || []).filter(([v]) => v !== null && (!o.ylog || v > 0));
     seeds.forEach(([v, from, to], i) => {
-      const x = o.x.at(p[0]) + o.shift + (i - (seeds.length - 1) / 2) * 2.5;
+      const x = o.x.at(p[0]) + o.shift + (o.categories ? 6 + 1.5 * i : (i - (seeds.length - 1) / 2) * 2.5);
       if (from !== null && from !== undefined && to !== null && to !== undefined) {
         g.append(node("line", { x1: x, x2: x, y1: at(from), y2: at(to), stroke: o.colour, class: "within" }));
       }
