@@ -67,8 +67,8 @@ Two models and one text; what follows is about these.
   null; the proxy holds 0.065 of the energy where 0.056 is chance (pooled odds ratio 1.13 [1.1, 1.16]). Over
   `targets` the pooled odds ratio is 0.94 [0.90, 0.97], with 11 layers above and 11 below: mixed. In the encoder 3
   of 7 layers are above `haar` and 4 equal to it within the margin; over `targets` all 7 are equal within the
-  margin, as one would expect of a head that never learnt. In the default training from scratch ([pair](pair.md))
-  the pooled odds ratio over `haar` ends at 12.4 (decoder) and 10.0 (encoder).
+  margin, as one would expect of a head that never learnt. What a default training from scratch gives stands
+  in [pair](pair.md).
 - **The weight view** has pooled odds ratios of 18 and 38 over `haar`. Over `pairing`, gradients of other sequences,
   the decoder has 0.98 [0.94, 1.03] (17 of 30 layers equal within the margin, 4 above, 3 below), the encoder 1.25
   [1.20, 1.30], above in all 6 layers."""

@@ -203,3 +203,16 @@ def test_it_prints_in_light_colours_with_its_legend(opened):
 def test_a_run_in_progress_says_so_at_the_top(opened):
     page = opened("half")
     assert "still in progress" in page.locator("header").text_content()
+
+
+def test_single_seeds_are_drawn_thinner_and_read_out(opened):
+    page = opened("seeds")
+    assert page.locator("#figure-emergence .seed").count() > 100
+    width = "(all) => all.map((e) => parseFloat(getComputedStyle(e).strokeWidth))"
+    within, over = (page.locator(f"#figure-methods .{name}").evaluate_all(width) for name in ("within", "bar"))
+    assert max(within) < min(over)
+    figure = page.locator("#figure-emergence svg.chart")
+    figure.focus()
+    figure.press("ArrowRight")
+    assert "seeds: " in page.locator("#figure-emergence .tip").text_content()
+    assert opened("good").locator("#figure-emergence .seed").count() == 0

@@ -6,7 +6,7 @@ import pytest
 from tests.test_verdict import PLANTED
 
 from anisoscope.report.claim_table import claim_table
-from anisoscope.report.claims import headline, missed, sentence, tone, verdict_section
+from anisoscope.report.claims import headline, missed, other_view, rule, sentence, tone, verdict_section
 from anisoscope.report.expected import EXPECTED, expectations
 from anisoscope.report.findings import finding, findings
 from anisoscope.report.reading import read
@@ -34,12 +34,23 @@ def pooled(outcome):
     return {"value": value, "se": 0.1, "df": 1e6, **ends}
 
 
-def plant_run(folder, given, *, steps=STEPS, seeds=(0,), config=None, kind="pair", detectable=2.2, factors=None):
+def plant_run(
+    folder,
+    given,
+    *,
+    steps=STEPS,
+    seeds=(0,),
+    config=None,
+    kind="pair",
+    detectable=2.2,
+    factors=None,
+    view="representation",
+):
     """A run of one decoder; ``given`` maps a null to the outcome of all layers, or to one outcome a layer."""
     run = create_run(folder, steps=100, config=config or {}, kind=kind)
     for seed in seeds:
         for step in steps:
-            common = {"step": step, "view": "representation", "tensor": "gradients", "subset": "all", "proxy": "pca"}
+            common = {"step": step, "view": view, "tensor": "gradients", "subset": "all", "proxy": "pca"}
             common |= {"rank": 8, "timing": "rolling", "role": "decoder", "seed": seed, "width": 32}
             rows = [common | {"layer": i, "measure": "energy", "value": 0.81, "floor": 0.25} for i in range(LAYERS)]
             for null, outcomes in given.items():
@@ -349,3 +360,131 @@ def test_extreme_rows_break_no_report(tmp_path):
     texts = [getattr(block, "text", "") for block in verdict_section(context).blocks]
     assert any("No effect of a plausible size would have been found" in text for text in texts)
     assert not any("∞" in text and "80 %" in text for text in texts)
+
+
+SMALLEST = "In a single layer an odds ratio of about 2.2 would have been found in 80 % of repetitions."
+
+
+def other(folder, given, **more):
+    nulls = dict.fromkeys(ladder_of("weight"), "above") | given
+    return other_view(findings(plant_run(folder, nulls, view="weight", **more), "weight"))
+
+
+def test_other_views_give_shares_first_and_name_the_odds_ratio(tmp_path):
+    text = other(tmp_path / "run", {}, steps=(90,))
+    assert text == (
+        "Decoder late passes up to `targets-uniform` (with 0.81 of the gradient's energy where 0.25 is chance: 3.24 "
+        "times, odds ratio 4 over `haar`): every null is passed."
+    )
+
+
+def test_shares_of_several_windows_are_a_span(tmp_path):
+    nulls = dict.fromkeys(ladder_of("weight"), "above")
+    context = plant_run(tmp_path / "run", nulls, view="weight", steps=(50, 90))
+    for row in context.subjects[0].by_measure["energy"]:
+        row["value"] = 0.5 if row["step"] == 50 else 0.75
+    text = other_view(findings(context, "weight"))
+    assert "(with 0.5 to 0.75 of the gradient's energy where 0.25 is chance: 2 to 3 times, odds ratio 4 over" in text
+
+
+@pytest.mark.parametrize(
+    ("outcome", "said"),
+    [
+        ("cannot tell", True),
+        (["above", "above", "cannot tell", "equal", "equal"], True),
+        (["above", "above", "below", "equal", "equal"], False),
+        ("equal", False),
+        ("below", False),
+        ("not measured", False),
+    ],
+)
+def test_other_views_say_the_smallest_effect_where_rows_cannot_tell(tmp_path, outcome, said):
+    text = other(tmp_path / "run", {"pairing": outcome})
+    assert text.endswith(SMALLEST) == said
+    assert ("80 %" in text) == said
+
+
+def test_other_views_have_no_smallest_effect_that_rows_do_not_have(tmp_path):
+    text = other(tmp_path / "run", {"pairing": "cannot tell"}, detectable=None)
+    assert text.endswith("over `pairing` the rows cannot tell (1.5).")
+
+
+def test_a_headline_that_cannot_tell_says_the_smallest_effect_once(tmp_path):
+    for name, steps, given in (
+        ("one", (90,), passing(haar="cannot tell")),
+        ("all", STEPS, passing(haar="cannot tell")),
+        ("later", STEPS, passing(init="cannot tell")),
+    ):
+        text = headline(findings(plant_run(tmp_path / name, given, steps=steps), "representation")).text
+        assert text.count(SMALLEST) == 1, name
+    text = headline(findings(plant_run(tmp_path / "equal", passing(init="equal")), "representation")).text
+    assert "80 %" not in text
+
+
+def test_layers_that_cannot_tell_beside_unmeasured_ones_have_their_smallest_effect(tmp_path):
+    given = passing(targets=[*["not measured"] * 3, "cannot tell", "cannot tell"])
+    text = missed(of(plant_run(tmp_path / "run", given)))
+    assert "`targets` was not measured in 3 of 5 layers" in text
+    assert text.endswith(SMALLEST)
+
+
+def test_the_ladder_says_the_smallest_effect_where_it_cannot_tell(tmp_path):
+    blocks = verdict_section(plant_run(tmp_path / "run", passing(init="cannot tell"))).blocks
+    nodes = {n.null: n.why for n in next(b for b in blocks if isinstance(b, LadderFigure)).tracks[-1].nodes}
+    assert "found in 80 % of repetitions: an odds ratio of about 2.2" in nodes["init"]
+    assert "80 %" not in nodes["haar"]
+
+
+def captured_rows(subject, **more):
+    energy = [r for r in subject.by_measure["energy"] if r["step"] == 90]
+    open_row = {"measure": "captured", "value": 0.2, "low": 0.0, "high": 0.4, "q": 0.5, "floor": 0.1}
+    subject.by_measure["captured"] = [r | open_row | more for r in energy]
+
+
+def test_cells_of_claims_have_shares_and_the_smallest_effect_or_the_caption_says_that_rows_do_not(tmp_path):
+    context = plant_run(tmp_path / "run", passing(haar="cannot tell"), steps=(90,))
+    captured_rows(context.subjects[0])
+    table = claim_table(context, "representation")
+    energy, captured = table.rows[0][-1], table.rows[1][-1]
+    assert energy.text == "cannot tell (haar)"
+    assert "0.81 where 0.25 is chance: 3.24 times\nodds ratio 1.5 [" in energy.small
+    assert energy.small.endswith("found in 80 %: odds ratio of about 2.2")
+    assert captured.text == "cannot tell"
+    assert "80 %" not in captured.small
+    assert table.caption.endswith("Rows of the share of anisotropy do not say it.")
+
+
+def test_cells_of_claims_use_what_rows_of_the_captured_share_say(tmp_path):
+    context = plant_run(tmp_path / "run", passing(), steps=(90,))
+    captured_rows(context.subjects[0], detectable=0.33)
+    table = claim_table(context, "representation")
+    assert table.rows[0][-1].small.startswith("5 of 5 layers\n0.81 where 0.25 is chance: 3.24 times\nodds ratio 4 [")
+    assert "80 %" not in table.rows[0][-1].small
+    assert table.rows[1][-1].small.endswith("found in 80 %: 0.33")
+    assert "do not say it" not in table.caption
+
+
+def test_expectations_without_an_interval_or_a_margin_have_no_verdict(planted):
+    (table,) = expectations(read([str(planted / "good")]))
+    radial, loss = table.rows[-2:]
+    assert [(c.text, c.small, c.tone) for c in radial[1:]] == [("0.01; chance is 0.00391", "no verdict", None)] * 2
+    assert loss[1].text == "4.02 nats; unigram entropy 5.9 nats"
+    assert loss[1].small == "no verdict"
+    assert "no interval" in radial[0].small
+    assert "no margin" in loss[0].small
+    assert "numbers without a verdict" in table.caption
+    assert "against step 0" not in table.caption
+
+
+def test_expectations_that_cannot_be_told_have_the_smallest_effect(tmp_path):
+    given = passing(haar="cannot tell", init="cannot tell", targets="cannot tell")
+    (table,) = expectations(plant_run(tmp_path / "run", given))
+    for row in table.rows[:3]:
+        assert row[1].text == "cannot tell"
+        assert row[1].small.endswith("found in 80 % of repetitions: an odds ratio of about 2.2")
+
+
+def test_the_rule_says_what_q_is_not_adjusted_over(tmp_path):
+    text = rule(plant_run(tmp_path / "run", passing()))
+    assert "The headline takes models and windows together" in text
+    assert "not again over models and windows" in text

@@ -10,7 +10,7 @@ from anisoscope.report.profiles import below_one, unequal
 from anisoscope.report.provenance import status
 from anisoscope.report.reading import read
 from anisoscope.report.summary import errors
-from anisoscope.report.tree import Figure, LadderFigure, Point, Table, Text
+from anisoscope.report.tree import Figure, LadderFigure, Point, Table, Text, plain
 from anisoscope.report.view import view
 from anisoscope.report.words import number
 from anisoscope.store.run import create_run, open_run
@@ -76,6 +76,70 @@ def test_several_seeds_give_a_geometric_mean_and_an_interval_over_them(planted):
     assert math.log(at.high / at.y) == pytest.approx(half, rel=1e-5)
     assert math.log(at.y / at.low) == pytest.approx(half, rel=1e-5)
     assert "95 % interval over seeds" in figure.caption
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "unsaid"),
+    [
+        ("good", ["One seed, so no bands"], ["over seeds"]),
+        ("two", ["the mean over seeds (2 at most), without interval"], ["Student", "range"]),
+        (
+            "seeds",
+            ["the mean over seeds (3 at most)", "95 % interval over seeds (Student's t)"],
+            ["range", "no interval"],
+        ),
+    ],
+)
+def test_the_caption_of_the_loss_says_what_its_bands_are(planted, name, said, unsaid):
+    figure = block(view(read([str(planted / name)])), "emergence", Figure, "loss")
+    assert all(words in figure.caption for words in said)
+    assert not any(words in figure.caption for words in unsaid)
+    assert any(p.low is not None for s in figure.series for p in s.points) == (name == "seeds")
+
+
+def at_200(path, role, **where):
+    rows = values(path, step_in=[200], role=role, view="representation", measure="enrichment", null="haar", **USUAL)
+    rows = [row for row in rows.to_pylist() if all(row[key] == value for key, value in where.items())]
+    return sorted(rows, key=lambda row: row["seed"])
+
+
+@pytest.mark.parametrize(("name", "seeds"), [("two", 2), ("seeds", 3)])
+def test_curves_hold_each_seed_with_the_interval_within_it(planted, name, seeds):
+    figure = block(view(read([str(planted / name)])), "emergence", Figure, "emergence")
+    wanted = {"model": "Decoder", "view": "representation", "null": "haar", "layer": "2"}
+    (series,) = [s for s in figure.series if s.tags == wanted | {"proxy": "pca, rolling, all tokens"}]
+    at = next(p for p in series.points if p.x == 200)
+    rows = at_200(planted / name, "decoder", layer=2)
+    assert len(at.seeds) == seeds
+    assert at.seeds == tuple((row["value"], row["low"], row["high"]) for row in rows)
+    assert (at.low is None) == (seeds == 2)
+    assert "within that seed, over sequences or documents" in figure.caption
+    assert len(plain(at)[-1]) == seeds  # and the page has them
+
+
+@pytest.mark.parametrize(("name", "seeds"), [("two", 2), ("seeds", 3)])
+def test_cells_give_both_of_two_seeds_and_name_intervals_within_seeds(planted, name, seeds):
+    table = block(view(read([str(planted / name)])), "numbers", Table, "numbers-representation")
+    line = next(r for r in table.rows if (r[0].text, r[1].text) == ("Decoder", "early"))
+    cell = dict(zip(table.columns, line, strict=True))["over haar"]
+    where = {"role": "decoder", "view": "representation", "measure": "enrichment", "null": "haar"}
+    rows = values(planted / name, step_in=EARLY, **where, **USUAL).to_pylist()
+    medians = []
+    for seed in range(seeds):
+        mine = sorted((r for r in rows if r["seed"] == seed), key=lambda r: r["value"])
+        medians.append(mine[(len(mine) - 1) // 2])
+    ends = [f"[{number(r['low'])}, {number(r['high'])}]" for r in medians]
+    lines = cell.small.split("\n")
+    if seeds == 2:
+        assert cell.text == ", ".join(number(r["value"]) for r in medians)
+        assert lines[0] == f"within seeds {', '.join(ends)}"
+        assert "Both seeds' values are given" in table.caption
+    else:
+        middle = ends[medians.index(sorted(medians, key=lambda r: r["value"])[1])]
+        assert cell.text == number(statistics.geometric_mean(r["value"] for r in medians))
+        assert lines[0].startswith("[")
+        assert lines[1] == f"within a seed {middle}"
+        assert "named as within a seed" in table.caption
 
 
 def test_one_seed_has_the_intervals_of_its_rows(planted, good):

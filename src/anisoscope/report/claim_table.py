@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from anisoscope.report.findings import Finding, finding, window_means, windows_of
+from anisoscope.report.findings import Finding, finding, smallest_ratio, window_means, windows_of
 from anisoscope.report.reading import Context, Row, Subject
 from anisoscope.report.summary import defined
 from anisoscope.report.tree import Cell, Table, Tone
@@ -17,18 +17,21 @@ CAPTURED = "share of the gradient's anisotropy"
 CAPTION = (
     "Each claim for each proxy and timing (anchored: fitted on the first 30 % of training, then frozen, as in "
     "Bernas et al. 2026). Energy: the last null that more than half of the layers pass in a row, how many layers "
-    "pass it (an average over the observations of the window), and the pooled odds ratio over haar. Anisotropy: the "
+    "pass it (an average over the observations of the window), the share held beside chance, and the pooled odds ratio "
+    "over haar. Anisotropy: the "
     "part of what the gradient lacks to isotropy (1 − IsoScore*) that goes with the proxy; above where more than "
     "half of the layers have an interval above what random directions give and q ≤ 0.05. Equality is not told of "
-    "it: no margin was declared for it."
+    "it: no margin was declared for it. Where layers cannot tell, the smallest effect that would have been "
+    "found in a single layer in 80 % of repetitions stands beside it, if rows say it."
 )
+SILENT = "Rows of the share of anisotropy do not say it."
 
 
 def claim_table(context: Context, view: str) -> Table | None:
     """One row a model, claim, proxy and timing; one column a window."""
     profiles = context.of_profiles
     windows = ["late"] if profiles else list(WINDOWS)
-    rows = []
+    rows, shares = [], []
     for subject in context.subjects:
         for proxy, timing in _combinations(subject, view):
             found = {
@@ -39,6 +42,7 @@ def claim_table(context: Context, view: str) -> Table | None:
             who = f"{proxy}, {timing}"
             rows.append([Cell(subject.label), Cell(ENERGY, who), *(_energy(found.get(name)) for name in windows)])
             captured = subject.main("captured", view=view, proxy=proxy, timing=timing)
+            shares += captured
             if captured:
                 cells = [_captured(subject, captured, name) for name in windows]
                 rows.append([Cell(subject.label), Cell(CAPTURED, who), *cells])
@@ -46,7 +50,8 @@ def claim_table(context: Context, view: str) -> Table | None:
         return None
     columns = ["model", "claim", *(["the model"] if profiles else windows)]
     title = f"Every claim, proxy and timing: {view} view"
-    return Table(f"claims-{view}", title, CAPTION, columns, rows, heads=2)
+    silent = bool(shares) and all(row["detectable"] is None for row in shares)
+    return Table(f"claims-{view}", title, f"{CAPTION} {SILENT}" if silent else CAPTION, columns, rows, heads=2)
 
 
 def _combinations(subject: Subject, view: str) -> list[tuple[str, str]]:
@@ -66,14 +71,18 @@ def _energy(f: Finding | None) -> Cell:
         return Cell("–", "no observation")
     v = f.verdict
     pooled = f.effects.get("haar")
-    over = f"odds ratio {pooled}" if pooled is not None else ""
+    over = [] if f.shares is None else [str(f.shares)]
+    over += [] if pooled is None else [f"odds ratio {pooled}"]
     if v.last is None:
         outcome = v.majority("haar")
         tone: Tone = "no" if outcome in ("equal", "below") else "open"
-        counts = ", ".join(f"{name} {count:.3g}" for name, count in v.merged("haar").items())
-        return Cell(f"{outcome or f'{v.parts} differ'} (haar)", f"{counts}\n{over}".strip(), tone=tone)
+        merged = v.merged("haar")
+        counts = ", ".join(f"{name} {count:.3g}" for name, count in merged.items())
+        least = smallest_ratio([f], "haar") if "cannot tell" in merged else None
+        over += [] if least is None else [f"found in 80 %: odds ratio of {least}"]
+        return Cell(f"{outcome or f'{v.parts} differ'} (haar)", "\n".join([counts, *over]), tone=tone)
     count = f"{v.reached[v.last]:.3g} of {v.total:.3g} {v.parts.removesuffix('s') if v.total == 1 else v.parts}"
-    return Cell(f"up to {v.last}", f"{count}\n{over}".strip(), tone="yes" if v.first_not_passed is None else "part")
+    return Cell(f"up to {v.last}", "\n".join([count, *over]), tone="yes" if v.first_not_passed is None else "part")
 
 
 def _captured(subject: Subject, rows: Sequence[Row], window: str) -> Cell:
@@ -91,4 +100,6 @@ def _captured(subject: Subject, rows: Sequence[Row], window: str) -> Cell:
     said = "no chance level known" if numbers is None else f"{number(numbers[0])} where {number(numbers[1])} is chance"
     tones: dict[str, Tone] = {"above": "yes", "below": "no"}
     part = ", ".join(f"{name} {100 * share:.0f} %" for name, share in shares.items())
-    return Cell(word, f"{said}\n{part}", tone=tones.get(word, "open"))
+    least = sorted(row["detectable"] for row in found if row["detectable"] is not None)
+    known = [f"found in 80 %: {number(least[len(least) // 2])}"] if least and "cannot tell" in shares else []
+    return Cell(word, "\n".join([said, part, *known]), tone=tones.get(word, "open"))

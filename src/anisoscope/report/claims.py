@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import math
-
 from anisoscope.report.claim_table import claim_table
 from anisoscope.report.expected import expectations
-from anisoscope.report.findings import JUDGED, Finding, findings
+from anisoscope.report.findings import JUDGED, Finding, Shares, findings, smallest, smallest_ratio
 from anisoscope.report.reading import Context
 from anisoscope.report.tree import Block, Control, LadderFigure, Node, Section, Text, Tone, Track
-from anisoscope.report.words import counted, listed, number, times
+from anisoscope.report.words import counted, listed, number
 from anisoscope.verdict import ALPHA, MIXED, Verdict
 from anisoscope.vocabulary import EARLY, LATE, NULLS, OUTCOMES, VIEWS, ladder_of, window_bounds
 
 MEANING = {null.name: null.otherwise for null in NULLS.values() if null.ladder}
-PLAUSIBLE = 1e6
-"""Odds ratios beyond it are as good as infinite: an energy share of 0.999999."""
 CLAIM = (
     "The claim under test (Bernas et al. 2026, arXiv:2604.08764; “the paper” below): low-rank directions fitted on "
     "activations, the tangent proxy, hold more of the true gradient's energy than the nulls below give."
@@ -34,9 +30,11 @@ def rule(context: Context) -> str:
         "layers, with its interval over sequences or documents, which all layers share; it may be above where the "
         f"count of layers is not. Mixed: at least {100 * MIXED:.0f} % of the layers above and as many below. Windows: "
         f"before (step 0), early (up to {100 * EARLY:.0f} %), middle, late (from {100 * LATE:.0f} %); an observation "
-        "weighs as many steps as are nearer to it than to any other, and counts are averages over the "
-        "window. Several seeds: counts are averages over them too; effects are the mean over seeds with "
-        "Student's interval from three seeds on, below that the single values. How often such verdicts are wrong: "
+        "weighs as many steps as are nearer to it than to any other, and counts are averages over the window. The "
+        "headline takes models and windows together: q is adjusted over the layers of one model, view, null and "
+        "observation, not again over models and windows. Several seeds: counts are averages over them too; effects "
+        "are the mean over seeds with Student's interval from three seeds on, below that the single values. How often "
+        "such verdicts are wrong: "
         "docs/calibration.md."
     )
 
@@ -84,7 +82,7 @@ def headline(found: list[Finding]) -> Text:
             small = all(f.effects["haar"].within(f.subject.margin) for f in above)
             text += f" Pooled over layers the odds ratio is above 1: {pooled}."
             return Text(text, "Within the margin.", "no") if small else Text(text, "Undecided.", "open")
-        text = f"In {where}, the first null, `haar`, is not passed{far}. {_ends(judged)} {_smallest(judged, 'haar')}"
+        text = f"In {where}, the first null, `haar`, is not passed{far}. {_ends(judged)}"
         return Text(text.strip(), "Undecided.", "open")
     if worst.height == len(ladder_of("representation")):
         text = f"In {where}, more than half of the layers pass every null of the ladder{far}."
@@ -127,7 +125,15 @@ def _ends(judged: list[Finding]) -> str:
         assert f.verdict is not None
         outcomes.setdefault(f.verdict.majority(null) or "no single one", []).append(f.label.replace(", ", " "))
     parts = [f"{outcome} in {listed(labels)}" for outcome, labels in outcomes.items()]
-    return f"Over `{null}` the outcome of more than half of the layers is {'; '.join(parts)}."
+    said = f"Over `{null}` the outcome of more than half of the layers is {'; '.join(parts)}."
+    return f"{said} {smallest([f for f in judged if _open(f, null)], null)}".strip()
+
+
+def _open(f: Finding, null: str) -> bool:
+    """Whether the rows of a null cannot tell, or layers differ and some cannot."""
+    assert f.verdict is not None
+    outcome = f.verdict.majority(null)
+    return outcome == "cannot tell" or (outcome is None and "cannot tell" in f.verdict.merged(null))
 
 
 def sentence(f: Finding) -> str:
@@ -155,14 +161,16 @@ def tone(f: Finding) -> Tone:
 def _size(f: Finding) -> str:
     """Share, chance and their ratio first; the odds ratio is named as such."""
     pooled = f.effects.get("haar")
-    odds = f"odds ratio {pooled}" if pooled is not None else ""
     if f.shares is None:
         return f"Over `haar` the odds ratio is {pooled}." if pooled is not None else ""
-    share, chance = number(f.shares.share), number(f.shares.chance)
-    inside = f" ({odds})" if odds else ""
-    return (
-        f"The proxy holds {share} of the gradient's energy where {chance} is chance: {times(f.shares.times)}{inside}."
-    )
+    inside = f" (odds ratio {pooled})" if pooled is not None else ""
+    return f"The proxy holds {_held([f.shares])}{inside}."
+
+
+def _held(shares: list[Shares]) -> str:
+    """Shares, what chance gives and how many times that is; of several, from the least to the most."""
+    share, chance = _span([s.share for s in shares]), _span([s.chance for s in shares])
+    return f"{share} of the gradient's energy where {chance} is chance: {_span([s.times for s in shares])} times"
 
 
 def heights(f: Finding) -> str:
@@ -213,11 +221,12 @@ def missed(f: Finding) -> str:
         text = f"Over `{null}` it is below the null in {how_many} ({numbers}): the null shows more."
     elif found == "not measured":
         rest = f"; the others: {every}" if len(counts) > 1 else ""
-        return f"`{null}` was not measured in {how_many}{reason}{rest}."
+        least = smallest([f], null) if "cannot tell" in counts else ""
+        return f"`{null}` was not measured in {how_many}{reason}{rest}. {least}".strip()
     elif found == "cannot tell":
-        text = f"Over `{null}` the rows cannot tell in {how_many} ({numbers}). {_smallest([f], null)}".strip()
+        text = f"Over `{null}` the rows cannot tell in {how_many} ({numbers}). {smallest([f], null)}".strip()
     else:
-        text = f"Over `{null}` {v.parts} differ: of {_parts(v)} {every} ({numbers}). {_smallest([f], null)}".strip()
+        text = f"Over `{null}` {v.parts} differ: of {_parts(v)} {every} ({numbers}). {smallest([f], null)}".strip()
     if v.is_mixed(null):
         text += " Mixed: some are above the null and some below."
     elif found != "above" and pooled is not None and pooled.low is not None and pooled.low > 1:
@@ -225,17 +234,6 @@ def missed(f: Finding) -> str:
     elif found != "below" and pooled is not None and pooled.high is not None and pooled.high < 1:
         text += f" Pooled over {v.parts} the effect is below the null, which most of them do not show by themselves."
     return text
-
-
-def _smallest(found: list[Finding], null: str) -> str:
-    """The smallest effect that would have been seen."""
-    known = [f.detectable[null] for f in found if null in f.detectable]
-    seen = [value for value in known if math.isfinite(value) and value < PLAUSIBLE]
-    if not seen:
-        return "No effect of a plausible size would have been found in a single layer." if known else ""
-    low, high = number(min(seen)), number(max(seen))
-    span = low if low == high else f"{low} to {high}"
-    return f"In a single layer an odds ratio of about {span} would have been found in 80 % of repetitions."
 
 
 def other_view(found: list[Finding]) -> str:
@@ -254,7 +252,9 @@ def _together(members: list[Finding], last: str | None, null: str | None, outcom
     who = listed([f.label.replace(", ", " ") for f in members])
     verb = "passes" if len(members) == 1 else "pass"
     reached = f"{verb} up to `{last}`" if last else f"{verb} no null"
-    text = f"{who} {reached} (odds ratio {_range(members, 'haar')} over `haar`)"
+    shares = [f.shares for f in members if f.shares is not None]
+    held = f"with {_held(shares)}, " if len(shares) == len(members) else ""
+    text = f"{who} {reached} ({held}odds ratio {_range(members, 'haar')} over `haar`)"
     if null is None:
         return f"{text}: every null is passed."
     over = f" ({_range(members, null)})" if null != "haar" else ""
@@ -265,7 +265,8 @@ def _together(members: list[Finding], last: str | None, null: str | None, outcom
         "not measured": f"`{null}` was not measured{_why(members, null)}",
         "differ": f"over `{null}` layers differ{over}",
     }
-    return f"{text}; {ends.get(outcome, f'over `{null}` the rows cannot tell{over}')}."
+    least = smallest([f for f in members if _open(f, null)], null)
+    return f"{text}; {ends.get(outcome, f'over `{null}` the rows cannot tell{over}')}. {least}".strip()
 
 
 def _why(members: list[Finding], null: str | None) -> str:
@@ -276,8 +277,11 @@ def _why(members: list[Finding], null: str | None) -> str:
 
 def _range(members: list[Finding], null: str) -> str:
     values = [effect.value for f in members if (effect := f.effects.get(null)) is not None]
-    if not values:
-        return "not measured"
+    return _span(values) if values else "not measured"
+
+
+def _span(values: list[float]) -> str:
+    """From the least to the most, or the one number that both are."""
     low, high = number(min(values)), number(max(values))
     return low if low == high else f"{low} to {high}"
 
@@ -293,6 +297,9 @@ def ladders(found: list[Finding]) -> LadderFigure:
             value, low, high = (at.value, at.low, at.high) if at is not None else (None, None, None)
             counts = ", ".join(f"{name} {_layers(n)}" for name, n in f.verdict.merged(null).items())
             why = f"of {_parts(f.verdict)}: {counts}" if counts else "no rows"
+            least = smallest_ratio([f], null)
+            if "cannot tell" in f.verdict.merged(null) and least is not None:
+                why += f"; found in 80 % of repetitions: an odds ratio of {least}"
             if f.outcome(null) == "not measured" and null in f.reasons:
                 why = f.reasons[null]
             nodes.append(Node(null, f.outcome(null), value, low, high, why))

@@ -6,15 +6,15 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from anisoscope.report.findings import Finding, finding
+from anisoscope.report.findings import Finding, finding, smallest_ratio
 from anisoscope.report.reading import Context, Subject
 from anisoscope.report.summary import summarise
 from anisoscope.report.tree import Block, Cell, Table, Tone
 from anisoscope.report.words import number
 from anisoscope.vocabulary import WINDOWS
 
-Found = tuple[str, str] | None  # holds, does not hold or cannot tell, and the numbers; None: not measured
-HOLDS, FAILS, OPEN = "holds", "does not hold", "cannot tell"
+Found = tuple[str, str] | None  # holds, does not hold, cannot tell or no verdict, and the numbers; None: not measured
+HOLDS, FAILS, OPEN, NUMBER = "holds", "does not hold", "cannot tell", "no verdict"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,8 @@ def _by_outcome(f: Finding, null: str, *, holds: set[str], fails: set[str]) -> F
     for word, outcomes in ((HOLDS, holds), (FAILS, fails)):
         if sum(counts.get(name, 0.0) for name in outcomes) > total / 2:
             return word, numbers
-    return OPEN, numbers
+    least = smallest_ratio([f], null)
+    return OPEN, numbers + ("" if least is None else f"; found in 80 % of repetitions: an odds ratio of {least}")
 
 
 def _before_training(subject: Subject) -> Found:
@@ -54,7 +55,9 @@ def _rises(subject: Subject) -> Found:
         return None
     numbers = "; ".join(f"{name} {effect}" for name, effect in effects.items())
     end = _by_outcome(found["late"], "init", holds={"above"}, fails={"equal", "below"})
-    return (OPEN, numbers) if end is None else (end[0], numbers)
+    if end is None:
+        return OPEN, numbers
+    return end[0], f"{numbers}; late, {end[1]}" if end[0] == OPEN else numbers
 
 
 def _same_under_other_labels(subject: Subject) -> Found:
@@ -76,6 +79,7 @@ def _paired_anew(subject: Subject) -> Found:
 
 
 def _radial(subject: Subject) -> Found:
+    """The range over observations beside chance; rows have no interval to judge it by."""
     rows = subject.main("radial", view="representation")
     last, width = max((row["layer"] for row in rows), default=None), subject.width
     if last is None or width is None:
@@ -83,19 +87,19 @@ def _radial(subject: Subject) -> Found:
     values = [row["value"] for row in rows if row["layer"] == last and row["value"] is not None]
     if not values or not all(math.isfinite(value) for value in values):
         return None
-    numbers = f"{number(min(values))} to {number(max(values))}; chance is {number(1 / width)}"
-    return (HOLDS if max(values) < 0.1 / width else FAILS), numbers
+    low, high = number(min(values)), number(max(values))
+    return NUMBER, f"{low if low == high else f'{low} to {high}'}; chance is {number(1 / width)}"
 
 
-def _learned(subject: Subject) -> Found:
-    """Whether the loss went below what knowing the unigram law alone gives."""
+def _loss(subject: Subject) -> Found:
+    """The last loss beside what knowing the unigram law alone gives; there is no margin for a loss."""
     entropy = subject.unigram_entropy
     losses = subject.pick("loss", variant="held-out") or subject.pick("loss", variant="train")
     steps = [row["step"] for row in losses if row["step"] is not None]
     last = summarise(row for row in losses if row["step"] == max(steps)) if steps else None
     if entropy is None or last is None or last.y is None:
         return None
-    return (HOLDS if last.y < entropy else FAILS), f"{number(last.y)} against {number(entropy)} nats"
+    return NUMBER, f"{number(last.y)} nats; unigram entropy {number(entropy)} nats"
 
 
 EXPECTED = [
@@ -125,14 +129,14 @@ EXPECTED = [
         _paired_anew,
     ),
     Expectation(
-        "Hardly any gradient lies along the activation after the last block, as normalisation has it",
-        "radial share of the last block below a tenth of chance at every observation",
+        "Little of the gradient lies along the activation after the last block, as normalisation has it",
+        "radial share of the last block over the observations, beside chance (1/D); its rows have no interval",
         _radial,
     ),
     Expectation(
         "The loss ends below that of knowing how often each token occurs",
-        "last loss (held-out, or else training) below the unigram entropy",
-        _learned,
+        "last loss (held-out, or else training) beside the unigram entropy; no margin was declared for a loss",
+        _loss,
     ),
 ]
 
@@ -144,9 +148,10 @@ def expectations(context: Context) -> list[Block]:
     if not subjects or all(cell.small is None for row in rows for cell in row[1:]):
         return []
     caption = (
-        "Expectations come from earlier trainings of small pairs; they are not part of the verdict. Each is judged by "
-        "the outcomes of the layers, against step 0 and the declared margin. Where one does not hold, this run differs "
-        "from those."
+        "Expectations come from earlier trainings of small pairs; they are not part of the verdict. Each that names a "
+        "null is judged by the outcomes of more than half of the layers over it, by the rule and the declared margin "
+        "above. The others are numbers without a verdict: read them yourself. Where an expectation does not hold, this "
+        "run differs from those."
     )
     columns = ["expectation", *(subject.label for subject in subjects)]
     return [Table("expected", "Expected, and found", caption, columns, rows)]
@@ -156,6 +161,8 @@ def _cell(found: Found, subject: Subject) -> Cell:
     if found is None:
         return Cell("not measured", tone="open")
     word, numbers = found
+    if word == NUMBER:
+        return Cell(numbers, NUMBER)
     if word != OPEN and subject.source.status == "running":
         return Cell(f"{word} so far", numbers, tone="open")
     tones: dict[str, Tone] = {HOLDS: "yes", FAILS: "no"}

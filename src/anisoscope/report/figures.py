@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from anisoscope.errors import AnisoscopeError
+from anisoscope.report.summary import CROWD
 from anisoscope.report.tree import Figure, LadderFigure, Report, Series, Track, values_of
 from anisoscope.report.words import number
 from anisoscope.vocabulary import OUTCOMES
@@ -101,7 +102,10 @@ def _chart(sheet: Any, figure: Figure) -> None:
     for at, panel in zip(axes, panels, strict=False):
         mine = [s for s in figure.series if panel is None or s.tags.get(figure.panel or "", panel) == panel]
         for s in mine:
-            _line(at, s, colours.get(s.tags.get(figure.colour, ""), "#80868d"), dashes, figure)
+            colour = colours.get(s.tags.get(figure.colour, ""), "#80868d")
+            _line(at, s, colour, dashes, figure)
+            if not s.null and len(mine) <= CROWD:
+                _seeds(at, s, colour)
         for reference in figure.references:
             if panel is None or reference.when.get(figure.panel or "", panel) == panel:
                 at.axhline(reference.y, color="#80868d", linestyle=(0, (5, 4)), linewidth=0.9, zorder=1)
@@ -135,6 +139,15 @@ def _line(at: Any, s: Series, colour: str, dashes: list[str], figure: Figure) ->
         at.fill_between(
             [p.x for p in barred], [p.low for p in barred], [p.high for p in barred], color=colour, alpha=0.13, lw=0
         )
+
+
+def _seeds(at: Any, s: Series, colour: str) -> None:
+    """A small dot a seed, through it a thin line: the interval within that seed."""
+    each = [(p.x, *seed) for p in s.points for seed in p.seeds]
+    at.plot([x for x, *_ in each], [y for _, y, *_ in each], ".", color=colour, markersize=1.5, alpha=0.6)
+    ends = [(x, low, high) for x, _, low, high in each if low is not None and high is not None]
+    if ends:
+        at.vlines(*zip(*ends, strict=True), color=colour, linewidth=0.4, alpha=0.6)
 
 
 def _scales(at: Any, figure: Figure) -> None:

@@ -9,11 +9,15 @@ from dataclasses import dataclass, field
 from anisoscope.report.effects import Effect, window_effect
 from anisoscope.report.reading import Context, Row, Subject
 from anisoscope.report.summary import defined
+from anisoscope.report.words import number, times
 from anisoscope.verdict import Verdict, ladder, over_observations, weights_of
 from anisoscope.vocabulary import MAIN_TIMING, WINDOWS, ladder_of, window_bounds
 
 JUDGED = tuple(name for name in WINDOWS if name != "before")
 """Windows that a headline rests on: before training there is nothing to claim."""
+PLAUSIBLE = 1e6
+"""Odds ratios beyond it are as good as infinite: an energy share of 0.999999."""
+NO_SIZE = "no plausible size"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +31,9 @@ class Shares:
     def times(self) -> float:
         """How many times as much as chance."""
         return self.share / self.chance
+
+    def __str__(self) -> str:
+        return f"{number(self.share)} where {number(self.chance)} is chance: {times(self.times)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +152,26 @@ def _detectable(rows: Sequence[Row]) -> dict[str, float]:
         if row["detectable"] is not None:
             found.setdefault(row["null"], []).append(row["detectable"])
     return {null: sorted(values)[len(values) // 2] for null, values in found.items()}
+
+
+def smallest_ratio(found: Sequence[Finding], null: str) -> str | None:
+    """The smallest odds ratio that would have been found in 80 % of repetitions; ``None`` if no row says it."""
+    known = [f.detectable[null] for f in found if null in f.detectable]
+    seen = [value for value in known if math.isfinite(value) and value < PLAUSIBLE]
+    if not seen:
+        return NO_SIZE if known else None
+    low, high = number(min(seen)), number(max(seen))
+    return f"about {low if low == high else f'{low} to {high}'}"
+
+
+def smallest(found: Sequence[Finding], null: str) -> str:
+    """The same as a sentence."""
+    ratio = smallest_ratio(found, null)
+    if ratio is None:
+        return ""
+    if ratio == NO_SIZE:
+        return "No effect of a plausible size would have been found in a single layer."
+    return f"In a single layer an odds ratio of {ratio} would have been found in 80 % of repetitions."
 
 
 def _shares(subject: Subject, window: str, **key: str) -> Shares | None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from anisoscope.report.claim_table import claim_table
 from anisoscope.report.effects import FEWEST_SEEDS
 from anisoscope.report.findings import windows_of
 from anisoscope.report.gains import gain_figure
 from anisoscope.report.reading import Context, Row, Subject
-from anisoscope.report.summary import defined, median_row, summarise
+from anisoscope.report.summary import defined, seed_rows, summarise
 from anisoscope.report.tree import Block, Cell, Section, Table, Text
-from anisoscope.report.words import interval, number
+from anisoscope.report.words import number
 from anisoscope.vocabulary import NULLS, VIEWS
 
 
@@ -57,9 +58,15 @@ def _table(context: Context, view: str, *, brief: bool) -> Table | None:
 
 def _brackets(context: Context) -> str:
     if context.seeded >= FEWEST_SEEDS:
-        return "Brackets: 95 % interval over seeds of the medians (Student's t)."
+        return (
+            "Brackets: 95 % interval over seeds of the medians (Student's t), and, named as within a seed, that of the "
+            f"median row of the seed in the middle, over {context.units}. Of two seeds both values are given instead."
+        )
     if context.seeded > 1:
-        return f"No brackets: there is no interval over fewer than {FEWEST_SEEDS} seeds."
+        return (
+            f"Both seeds' values are given: there is no interval over fewer than {FEWEST_SEEDS} seeds. Brackets: 95 % "
+            f"interval of the median row within each seed, over {context.units}."
+        )
     return f"Brackets: 95 % interval of the median row, over {context.units}."
 
 
@@ -79,17 +86,28 @@ def _line(subject: Subject, view: str, window: str, nulls: list[str]) -> list[Ce
 
 
 def _cell(rows: list[Row], *, ratio: bool = False, small: str | None = None) -> Cell:
-    point = summarise(rows, ratio=ratio)
+    point, medians = summarise(rows, ratio=ratio), seed_rows(rows)
     if point is None:
         return Cell("–", "not measured")
-    by_seed: dict[int | None, list[Row]] = {}
-    for row in rows:
-        by_seed.setdefault(row["seed"], []).append(row)
-    medians = [row for row in map(median_row, by_seed.values()) if row is not None]
-    parts = [] if point.low is None else [interval(point.y, point.low, point.high).partition(" ")[2]]
+    few = 1 < len(medians) < FEWEST_SEEDS
+    parts = [] if small is None else [small]
+    parts += _ends([point.low], [point.high])
+    if len(medians) > 1:
+        shown = medians if few else sorted(medians, key=lambda row: row["value"])[(len(medians) - 1) // 2 :][:1]
+        within = _ends([row["low"] for row in shown], [row["high"] for row in shown])
+        parts += [f"within {'seeds' if few else 'a seed'} {ends}" for ends in within]
     given = {name: [row[name] for row in medians if row[name] is not None] for name in ("p", "q")}
     parts += [f"{name} = {number(max(values))}" for name, values in given.items() if values]
-    return Cell(number(point.y), small or ("\n".join(parts) or None))
+    said = ", ".join(number(row["value"]) for row in medians) if few else number(point.y)
+    return Cell(said, "\n".join(parts) or None)
+
+
+def _ends(low: Sequence[float | None], high: Sequence[float | None]) -> list[str]:
+    """Intervals in brackets, as one text; none where an end is missing."""
+    known = [end for end in (*low, *high) if end is not None and not math.isnan(end)]
+    if len(known) < 2 * len(low):
+        return []
+    return [", ".join(f"[{number(a)}, {number(b)}]" for a, b in zip(low, high, strict=True))]
 
 
 def null_share(energy: list[Row], haar: list[Row]) -> float | None:

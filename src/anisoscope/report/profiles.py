@@ -165,7 +165,7 @@ def _isotropy(context: Context, series: list[Series]) -> Figure:
         "model before training. "
         + (
             errors(context, ratio=False)
-            if any(p.low is not None for s in series for p in s.points)
+            if context.seeded > 1 or any(p.low is not None for s in series for p in s.points)
             else "Rows of these measures carry no interval here, so there are no bars."
         ),
         f"Layer profiles of {', '.join(measures)} for {' and '.join(values_of(series, 'model'))}.",

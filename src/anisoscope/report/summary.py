@@ -13,6 +13,8 @@ from anisoscope.shape import independent, name_shape
 from anisoscope.student import mean_and_half, quantile
 
 WIDE = 8
+CROWD = 10
+"""Lines in a panel from which on single seeds are not drawn; `assets/chart.js` has the same number."""
 
 
 def defined(rows: Iterable[Row]) -> list[Row]:
@@ -26,16 +28,23 @@ def median_row(rows: Iterable[Row]) -> Row | None:
     return ordered[(len(ordered) - 1) // 2] if ordered else None
 
 
+def seed_rows(rows: Iterable[Row]) -> list[Row]:
+    """The median row of each seed that has one, in the order of the seeds."""
+    by_seed: dict[int | None, list[Row]] = {}
+    for row in rows:
+        by_seed.setdefault(row["seed"], []).append(row)
+    ordered = sorted(by_seed, key=lambda seed: (seed is None, seed or 0))
+    return [row for row in (median_row(by_seed[seed]) for seed in ordered) if row is not None]
+
+
 def summarise(rows: Iterable[Row], x: float = 0.0, *, ratio: bool = False) -> Point | None:
     """One point from rows of any number of layers, observations and seeds.
 
     Within a seed it is the median row with that row's own interval. Of several seeds it is the mean of their medians
-    (the geometric one for a ratio), with Student's interval over seeds from three on; two seeds have none.
+    (the geometric one for a ratio), with Student's interval over seeds from three on; two seeds have none. The point
+    then has each seed's median row beside it, with the interval within that seed.
     """
-    by_seed: dict[int | None, list[Row]] = {}
-    for row in rows:
-        by_seed.setdefault(row["seed"], []).append(row)
-    found = [row for row in map(median_row, by_seed.values()) if row is not None]
+    found = seed_rows(rows)
     if not found:
         return None
     if len(found) == 1:
@@ -53,7 +62,8 @@ def summarise(rows: Iterable[Row], x: float = 0.0, *, ratio: bool = False) -> Po
     units = [row["n"] for row in found if row["n"] is not None]
     adjusted = [row["q"] for row in found if row["q"] is not None]
     worst = max(adjusted) if len(adjusted) == len(found) else None
-    return Point(x, mean, low, high, min(units, default=None), worst)
+    each = tuple((row["value"], row["low"], row["high"]) for row in found)
+    return Point(x, mean, low, high, min(units, default=None), worst, each)
 
 
 def comparable(rows: Sequence[Row]) -> list[Row]:
@@ -90,13 +100,17 @@ def over_training(context: Context, subject: Subject, rows: Iterable[Row], *, ra
 
 def errors(context: Context, *, ratio: bool = True, rows: str | None = None) -> str:
     """What bands and bars are over, in the words of a caption; by default the units of the run."""
+    over = rows or context.units
     if context.seeded > 1:
         mean = "geometric mean" if ratio else "mean"
         lines = f"Lines are the {mean} over seeds ({context.seeded} at most)"
+        within = (
+            f"Small dots are the single seeds; thin lines through them, where rows have one, the 95 % interval within "
+            f"that seed, over {over}. Panels of more than {CROWD} lines leave both to the read-out and the CSV."
+        )
         if context.seeded < FEWEST_SEEDS:
-            return f"{lines}; there is no interval over fewer than {FEWEST_SEEDS} seeds."
-        return f"{lines}, bands and bars the 95 % interval over seeds (Student's t)."
-    over = rows or context.units
+            return f"{lines}, without interval: there is none over fewer than {FEWEST_SEEDS} seeds. {within}"
+        return f"{lines}, bands and bars the 95 % interval over seeds (Student's t). {within}"
     return f"Bands and bars are the 95 % intervals of the rows, over {over}; one seed of training, so none over seeds."
 
 

@@ -149,8 +149,7 @@ def _loss(context: Context) -> Figure | None:
         "Cross-entropy in nats a predicted token; solid: training batches, dashed: held-out text. The null (grey, "
         "dashed) is the unigram entropy of the corpus: what a model reaches that knows only how often each token "
         "occurs. A masked model predicts other positions than a causal one, so their losses are not comparable with "
-        "each other. "
-        + ("Bands are the range over seeds, no interval." if context.seeded > 1 else "One seed, so no bands."),
+        "each other. " + (errors(context, ratio=False) if context.seeded > 1 else "One seed, so no bands."),
         f"Loss over training: {ends}.",
         Axis(context.x_label, log=context.x_log),
         Axis("loss (nats a token)"),

@@ -10,7 +10,10 @@ Tone = Literal["yes", "part", "no", "open", "plain"]
 
 
 class Point(NamedTuple):
-    """A number at a place, with its interval, the units it rests on and its adjusted p."""
+    """A number at a place, with its interval, the units it rests on and its adjusted p.
+
+    ``seeds``, where there are several: value, low and high of each, the interval within that seed.
+    """
 
     x: float
     y: float | None
@@ -18,6 +21,7 @@ class Point(NamedTuple):
     high: float | None = None
     n: int | None = None
     q: float | None = None
+    seeds: tuple[tuple[float | None, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,10 +209,8 @@ def values_of(series: Iterable[Series], key: str) -> list[str]:
 def plain(value: Any) -> Any:
     """Dataclasses as JSON knows them; numbers keep five digits, and those that are not finite are null."""
     if isinstance(value, Point):
-        kept = [_rounded(part) for part in value]
-        while len(kept) > 2 and kept[-1] is None:
-            kept.pop()
-        return kept
+        kept = [*map(_rounded, value[:-1]), [_trimmed(map(_rounded, seed), 1) for seed in value.seeds] or None]
+        return _trimmed(kept, 2)
     if hasattr(value, "__dataclass_fields__"):
         named = {name: getattr(value, name) for name in value.__dataclass_fields__}
         return {name: plain(part) for name, part in named.items() if not _empty(part)}
@@ -217,6 +219,14 @@ def plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [plain(part) for part in value]
     return _rounded(value)
+
+
+def _trimmed(values: Iterable[Any], least: int) -> list[Any]:
+    """Without what is missing at the end."""
+    kept = list(values)
+    while len(kept) > least and kept[-1] is None:
+        kept.pop()
+    return kept
 
 
 def _empty(value: Any) -> bool:

@@ -31,6 +31,10 @@ function panelsOf(figure, series, state) {
   });
 }
 
+// Single seeds are drawn where few lines share a panel; `report/summary.py` has the same number.
+const CROWD = 10;
+function seedsShown(panel) { return panel.series.length <= CROWD; }
+
 // The range of values and references; intervals widen it, but not beyond what keeps the values readable.
 function domain(panels, log, place) {
   let low = Infinity, high = -Infinity, lowest = Infinity, highest = -Infinity;
@@ -40,6 +44,11 @@ function domain(panels, log, place) {
       for (const p of s.points) {
         if (usable(p[place])) { low = Math.min(low, p[place]); high = Math.max(high, p[place]); }
         if (place === 1) {
+          if (seedsShown(panel)) for (const [v, from, to] of p[6] || []) {
+            if (usable(v)) { low = Math.min(low, v); high = Math.max(high, v); }
+            if (usable(from)) lowest = Math.min(lowest, from);
+            if (usable(to)) highest = Math.max(highest, to);
+          }
           if (usable(p[2])) lowest = Math.min(lowest, p[2]);
           if (usable(p[3])) highest = Math.max(highest, p[3]);
         }
@@ -119,7 +128,7 @@ function drawChart(figure, state, box) {
       const colour = value === undefined ? "currentColor" : colourOf(figure.colour, value, valuesOf(figure, figure.colour));
       const dash = s.null ? 1 : Math.max(dashes.indexOf(s.tags[figure.dash]), 0);
       const shift = categories ? (i - (panel.series.length - 1) / 2) * Math.min(13, (each / categories.length) * 0.14) : 0;
-      drawSeries(body, s, { x, y, colour, dash, shift, categories, ylog: state.ylog, x0, y0, panel: index, marks, crowd: panel.series.length });
+      drawSeries(body, s, { x, y, colour, dash, shift, categories, ylog: state.ylog, x0, y0, panel: index, marks, crowded: !seedsShown(panel) });
     });
     drawReferences(g, levels, panel.references, { y, margin, right, bottom, near: marks.filter((m) => m.panel === index && m.x - x0 > right - 130).map((m) => m.y - y0) });
   });
@@ -177,6 +186,20 @@ function drawReferences(g, levels, references, { y, margin, right, bottom, near 
   }
 }
 
+// A small dot a seed, through it a thin line: the interval within that seed. Beside the large mark of a category.
+function drawSeeds(g, points, o, at) {
+  for (const p of points) {
+    const seeds = (p[6] || []).filter(([v]) => v !== null && (!o.ylog || v > 0));
+    seeds.forEach(([v, from, to], i) => {
+      const x = o.x.at(p[0]) + o.shift + (o.categories ? 6 + 1.5 * i : (i - (seeds.length - 1) / 2) * 2.5);
+      if (from !== null && from !== undefined && to !== null && to !== undefined) {
+        g.append(node("line", { x1: x, x2: x, y1: at(from), y2: at(to), stroke: o.colour, class: "within" }));
+      }
+      g.append(node("circle", { cx: x.toFixed(1), cy: at(v).toFixed(1), r: 1.4, fill: o.colour, class: "seed" }));
+    });
+  }
+}
+
 function drawSeries(body, s, o) {
   const known = s.points.filter((p) => p[1] !== null && (!o.ylog || p[1] > 0));
   const at = known.map((p) => [o.x.at(p[0]) + o.shift, o.y.at(p[1])]);
@@ -194,9 +217,10 @@ function drawSeries(body, s, o) {
     } else {
       const up = barred.map((p) => `${o.x.at(p[0]).toFixed(1)},${clamp(end(p[3])).toFixed(1)}`);
       const down = barred.map((p) => `${o.x.at(p[0]).toFixed(1)},${clamp(end(p[2])).toFixed(1)}`).reverse();
-      g.append(node("polygon", { points: up.concat(down).join(" "), fill: o.colour, class: o.crowd > 10 ? "band crowded" : "band" }));
+      g.append(node("polygon", { points: up.concat(down).join(" "), fill: o.colour, class: o.crowded ? "band crowded" : "band" }));
     }
   }
+  if (!s.null && !o.crowded) drawSeeds(g, known, o, (v) => clamp(end(v)));
   if (!o.categories && !s.scattered && at.length > 1) {
     const path = at.map(([x, y], i) => `${i ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`).join("");
     const strong = s.tags.layer === "median" ? " strong" : "";

@@ -1,13 +1,18 @@
 // Controls, read-outs, keys and downloads around the drawings.
 "use strict";
 
+function ranged([y, low, high]) {
+  const hasRange = low !== null && low !== undefined && high !== null && high !== undefined;
+  return `${shown(y)}${hasRange ? ` [${shown(low)}, ${shown(high)}]` : ""}`;
+}
+
 function saidOfPoint(figure, state, mark) {
-  const [x, y, low, high, n, q] = mark.point;
+  const [x, y, low, high, n, q, seeds] = mark.point;
   const where = figure.x.categories ? figure.x.categories[x] : `${figure.x.label.split(" (")[0]} ${shown(x)}`;
   const chosen = Object.entries(state.chosen).map(([key, value]) => (key === "null" ? `over ${value}` : value));
   const lines = [mark.series.label, ...(chosen.length ? [chosen.join("; ")] : []), where];
-  const hasRange = low !== null && low !== undefined && high !== null && high !== undefined;
-  lines.push(`${shown(y)}${hasRange ? ` [${shown(low)}, ${shown(high)}]` : ""}`);
+  lines.push(seeds ? `mean ${ranged([y, low, high])}` : ranged([y, low, high]));
+  if (seeds) lines.push(`seeds: ${seeds.map(ranged).join("; ")}`);
   const more = [];
   if (n !== null && n !== undefined) more.push(`n = ${shown(n)}`);
   if (q !== null && q !== undefined) more.push(`q = ${shown(q)}`);
@@ -224,9 +229,9 @@ class Plot {
     const keys = [...new Set(this.figure.series.flatMap((s) => Object.keys(s.tags)))];
     const names = this.figure.x.categories;
     const rows = this.figure.series.flatMap((s) => s.points.map((p) => [
-      s.label, ...keys.map((k) => s.tags[k]), s.null ? "null" : "data", names ? names[p[0]] : p[0], p[1], p[2], p[3], p[4], p[5],
+      s.label, ...keys.map((k) => s.tags[k]), s.null ? "null" : "data", names ? names[p[0]] : p[0], p[1], p[2], p[3], p[4], p[5], (p[6] || []).map(ranged).join("; "),
     ]));
-    return [["label", ...keys, "kind", "x", "y", "low", "high", "n", "q"], ...rows];
+    return [["label", ...keys, "kind", "x", "y", "low", "high", "n", "q", "seeds"], ...rows];
   }
 
   download() {
