@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import torch
 
 from anisoscope import Subspace, judge
+from anisoscope.testing import two_labellings, unequal_dispersion
 from bench.calibration.cells import REJECTION_BAR, RESAMPLES, Row, coverage_row, generator, missed, rate
 from bench.calibration.section import Limit, Section
 
@@ -19,9 +20,7 @@ def weight_rows(repetitions: int) -> Iterator[Row]:
         for n in (16, 32):
             found = []
             for seed in range(repetitions):
-                g0 = generator(seed)
-                x = torch.randn(n, 6, 8, generator=g0, dtype=torch.float64) + signal
-                d, other = (torch.randn(n, 6, 5, generator=g0, dtype=torch.float64) + signal for _ in "ab")
+                x, d, other = two_labellings(n, signal=signal, seed=seed)
                 gradient = torch.einsum("nte,ntd->ed", d, x)
                 options = {"nulls": ("targets",), "others": {"targets": other}, "resamples": 1, "isotropy": False}
                 e = judge(gradient, PROXY, inputs=x, deltas=d, **options).enrichment["targets"]
@@ -35,11 +34,8 @@ def swap_rows(repetitions: int) -> Iterator[Row]:
         for n in (16, 32, 64):
             p = rule = 0
             for seed in range(repetitions):
-                g0 = generator(seed)
-                sizes = (sigma * torch.randn(n, 1, 1, generator=g0, dtype=torch.float64)).exp()
-                g = sizes * torch.randn(n, 6, 8, generator=g0, dtype=torch.float64)
-                other = torch.randn(n, 6, 8, generator=g0, dtype=torch.float64)
-                options = {"resamples": RESAMPLES, "generator": g0, "isotropy": False}
+                g, other = unequal_dispersion(n, sigma=sigma, seed=seed)
+                options = {"resamples": RESAMPLES, "generator": generator(seed), "isotropy": False}
                 found = judge(g, PROXY, nulls=("targets",), others={"targets": other}, **options)
                 e = found.enrichment["targets"]
                 hit = found.p["targets"] <= 0.05
@@ -52,7 +48,7 @@ SECTIONS = (
     Section(
         "weight-targets",
         "`targets` in the weight view",
-        "Both sides of one law, so that the true ratio is 1 ({repetitions} repetitions).",
+        "Both sides of one law, so that the true ratio is 1 (`two_labellings`, {repetitions} repetitions).",
         ["construction", "sequences", "issued", "covers", "issued and misses"],
         weight_rows,
         0.25,
