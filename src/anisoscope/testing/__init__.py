@@ -21,6 +21,7 @@ from anisoscope.testing.clouds import (
     with_duplicates,
 )
 from anisoscope.testing.laws import LAWS, Law, cloud_of_law, independent_clouds, planted_effect
+from anisoscope.testing.layers import noisy_profile, planted_layers
 from anisoscope.testing.sequences import (
     coupled_energies,
     paired_properties,
@@ -51,11 +52,13 @@ __all__ = [
     "lattice",
     "leaning_by_length",
     "noisy_lattice",
+    "noisy_profile",
     "paired_properties",
     "parallel_sheets",
     "partly_cancelling",
     "plane",
     "planted_effect",
+    "planted_layers",
     "rare_large_tokens",
     "rotation",
     "rounded",
