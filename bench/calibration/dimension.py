@@ -111,8 +111,8 @@ SECTIONS = (
         "ties",
         "Lattices and rounded numbers",
         "Clouds whose neighbours tie have no dimension from neighbour ratios (`noisy_lattice`, `rounded`). *Told*: no "
-        "number, and a note ({repetitions} repetitions of 1000 rows). *Estimate*: the median of `two_nn` where nothing was "
-        "told.",
+        "number, and a note ({repetitions} repetitions of 1000 rows). *Estimate*: the median of `two_nn` where "
+        "nothing was told.",
         ["cloud", "should be told", "told by `two_nn`", "told by `gride`", "estimate", "d"],
         tie_rows,
         0.05,
