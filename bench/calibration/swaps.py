@@ -117,7 +117,7 @@ SECTIONS = (
             Limit(
                 "Where only one side couples size and share at σ = 2 and the other is even, `targets` with its "
                 "interval still rejects 0.10 with 32 sequences and 0.13 with 64: intervals of such energies miss "
-                "nearly as often by themselves (σ = 2 under *Intervals*).",
+                "0.07 and 0.10 by themselves (σ = 2 under *Intervals*).",
                 "one side couples, σ = 2; the other even",
             ),
         ),
