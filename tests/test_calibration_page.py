@@ -1,11 +1,18 @@
 """The calibration page is made of what sections gave, and no cell is above a bar without a word about it."""
 
 import json
+import re
 
 import pytest
 from bench.calibration import page as pages
 from bench.calibration.cells import ABOVE, MISS_BAR, rate
+from bench.calibration.planted import Planted, tally
 from bench.calibration.section import Limit, Section
+
+import anisoscope
+from anisoscope import testing
+from anisoscope.geometry.tangency import DRAWS
+from anisoscope.observe.local import CONTROLS
 
 
 def test_the_page_is_made_of_what_is_kept():
@@ -46,3 +53,31 @@ def test_commits_are_named_by_section_only_where_they_differ():
     assert " ".join(pages.page(records).split()).count("commit abc") == 1
     records["shapes"]["commit"] = "def"
     assert " ".join(pages.page(records).split()).count("Made at commit") == len(records)
+
+
+def test_every_construction_that_the_page_names_is_public():
+    named = {word for section in pages.SECTIONS.values() for word in re.findall(r"`(\w+_\w+)`", section.about)}
+    made = {word for word in named if not hasattr(anisoscope, word)}
+    assert {"coupled_on_one_side", "planted_effect", "leaning_by_length", "embedding_batch"} <= made
+    assert made <= set(testing.__all__)
+
+
+def test_tangency_is_tried_with_as_many_controls_as_a_run_has():
+    assert {row[2] for row in pages.kept()["tangency"]["rows"]} == {str(CONTROLS), str(DRAWS)}
+
+
+@pytest.mark.parametrize(
+    ("planted", "word", "mixed"),
+    [
+        (Planted(0.5), "Supported", 0),
+        (Planted(0.5, first=3), "Supported in part", 0),
+        (Planted(0.0, error=0.04), "Not supported", 0),
+        (Planted(0.0, error=0.3), "Undecided", 0),
+        (Planted(-0.5), "Not supported", 0),
+        (Planted(0.5, below=0.5), "Undecided", 4),
+    ],
+)
+def test_planted_models_get_the_words_that_are_true_of_them(planted, word, mixed):
+    found = tally(planted, 12, 0.5, 4)
+    assert found.words == {word: 4}
+    assert found.mixed == mixed

@@ -6,14 +6,13 @@ import math
 from collections.abc import Callable, Iterator
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from anisoscope import gride, levina_bickel, neighbours, two_nn
 from anisoscope.geometry.controls import gaussian_like
 from anisoscope.geometry.neighbours import Neighbours
 from anisoscope.geometry.results import Estimate
-from anisoscope.testing import LAWS, elliptical, gaussian, lattice, plane, sphere
+from anisoscope.testing import LAWS, elliptical, gaussian, lattice, noisy_lattice, plane, rounded, sphere
 from bench.calibration.cells import Row, coverage_row, generator, missed, rate
 from bench.calibration.section import Limit, Section
 
@@ -61,36 +60,14 @@ def interval_rows(repetitions: int) -> Iterator[Row]:
                 yield [*cells, f"{mean:.2f}", f"{np.mean(over[word]):.2f}", f"{1 - true / repetitions:.2f}"]
 
 
-def _jittered(scale: float) -> Callable[[int], Tensor]:
-    def draw(seed: int) -> Tensor:
-        x = lattice(10, dim=3)
-        return x + scale * torch.randn(x.shape, generator=generator(seed), dtype=torch.float64)
-
-    return draw
-
-
-def _some_of_lattice(seed: int) -> Tensor:
-    return lattice(12, dim=3)[torch.randperm(1728, generator=generator(seed))[:864]]
-
-
-def _rounded(width: int, steps: float) -> Callable[[int], Tensor]:
-    """Uniform numbers of which each has ``steps`` possible values."""
-
-    def draw(seed: int) -> Tensor:
-        x = torch.rand(1000, width, generator=generator(seed), dtype=torch.float64)
-        return (x * steps).round() / steps
-
-    return draw
-
-
 TIES: dict[str, tuple[bool, float, Callable[[int], Tensor]]] = {
-    "integer lattice, d = 3": (True, 3, _jittered(0.0)),
-    "half of its points": (True, 3, _some_of_lattice),
-    "the lattice with noise of 1e-12": (True, 3, _jittered(1e-12)),
-    "the lattice with noise of 0.3": (False, 3, _jittered(0.3)),
-    "two numbers in 60 steps": (True, 2, _rounded(2, 60)),
-    "five numbers in 10 steps": (True, 5, _rounded(5, 10)),
-    "five numbers in 1000 steps": (False, 5, _rounded(5, 1000)),
+    "integer lattice, d = 3": (True, 3, lambda seed: lattice(10, dim=3)),
+    "half of its points": (True, 3, lambda seed: noisy_lattice(12, dim=3, share=0.5, seed=seed)),
+    "the lattice with noise of 1e-12": (True, 3, lambda seed: noisy_lattice(10, dim=3, noise=1e-12, seed=seed)),
+    "the lattice with noise of 0.3": (False, 3, lambda seed: noisy_lattice(10, dim=3, noise=0.3, seed=seed)),
+    "two numbers in 60 steps": (True, 2, lambda seed: rounded(1000, 2, steps=60, seed=seed)),
+    "five numbers in 10 steps": (True, 5, lambda seed: rounded(1000, 5, steps=10, seed=seed)),
+    "five numbers in 1000 steps": (False, 5, lambda seed: rounded(1000, 5, steps=1000, seed=seed)),
     "float32, d = 10": (False, 10, lambda seed: gaussian(1000, [1.0] * 10, seed=seed).float()),
     "bfloat16, d = 10": (False, 10, lambda seed: gaussian(1000, [1.0] * 10, seed=seed).bfloat16()),
 }
@@ -133,8 +110,9 @@ SECTIONS = (
     Section(
         "ties",
         "Lattices and rounded numbers",
-        "Clouds whose neighbours tie have no dimension from neighbour ratios. *Told*: no number, and a note "
-        "({repetitions} repetitions of 1000 rows). *Estimate*: the median of `two_nn` where nothing was told.",
+        "Clouds whose neighbours tie have no dimension from neighbour ratios (`noisy_lattice`, `rounded`). *Told*: no "
+        "number, and a note ({repetitions} repetitions of 1000 rows). *Estimate*: the median of `two_nn` where "
+        "nothing was told.",
         ["cloud", "should be told", "told by `two_nn`", "told by `gride`", "estimate", "d"],
         tie_rows,
         0.05,

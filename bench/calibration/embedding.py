@@ -15,8 +15,8 @@ from anisoscope.evidence.fold import Fold
 from anisoscope.evidence.typed_units import TypedUnits
 from anisoscope.geometry.results import Estimate
 from anisoscope.stats.moments import Moments
-from anisoscope.testing import rotation
-from bench.calibration.cells import Row, coverage_row, generator, missed
+from anisoscope.testing import embedding_batch
+from bench.calibration.cells import Row, coverage_row, missed
 from bench.calibration.section import Limit, Section
 
 VOCABULARY, LENGTH, WIDTH = 60, 24, 12
@@ -34,16 +34,9 @@ def rows(repetitions: int) -> Iterator[Row]:
 
 def enrichment_of_batch(n: int, signal: float, seed: int) -> Estimate:
     """Types drawn by Zipf's law, each with a direction of its own, sequences with another."""
-    turn = rotation(WIDTH, seed=5)
+    batch, types_nt, turn = embedding_batch(n, signal=signal, types=VOCABULARY, length=LENGTH, width=WIDTH, seed=seed)
+    gradients, types = batch.flatten(0, 1), types_nt.flatten()
     bases = [turn[:, :3].contiguous(), turn[:, 1:4].contiguous()]
-    g0 = generator(seed)
-    weights = 1 / torch.arange(1, VOCABULARY + 1, dtype=torch.float64)
-    types = torch.multinomial(weights.expand(n, -1), LENGTH, replacement=True, generator=g0).flatten()
-    own = torch.randn(VOCABULARY, WIDTH, generator=generator(99), dtype=torch.float64)
-    own[:, :3] *= 2.0
-    shared = torch.randn(n, 1, WIDTH, generator=g0, dtype=torch.float64).expand(n, LENGTH, WIDTH).reshape(-1, WIDTH)
-    noise = torch.randn(n * LENGTH, WIDTH, generator=g0, dtype=torch.float64)
-    gradients = (signal * own[types] + 0.5 * shared + noise) @ turn.T
     typed = TypedUnits.of(gradients, types, torch.arange(n).repeat_interleave(LENGTH), types % 2, bases)
     table_VD = torch.zeros(VOCABULARY, WIDTH, dtype=torch.float64).index_add_(0, types, gradients)
     folds = []
@@ -59,7 +52,7 @@ SECTIONS = (
         "embedding",
         "The embedding's gradient",
         "A table of 60 types whose gradient is a sum over sequences; folds are of types, units are sequences. The "
-        "truth is the mean over all batches ({repetitions} repetitions).",
+        "truth is the mean over all batches (`embedding_batch`, {repetitions} repetitions).",
         ["construction", "sequences", "issued", "covers", "issued and misses"],
         rows,
         0.25,

@@ -13,7 +13,7 @@ from anisoscope.geometry.registry import methods
 from anisoscope.geometry.results import Estimate
 from anisoscope.observe.measure_units import MeasureUnits
 from anisoscope.stats.moments import Moments
-from anisoscope.testing import LAWS, rotation
+from anisoscope.testing import cloud_of_law, rotation
 from bench.calibration.cells import Row, coverage_row, generator, missed
 from bench.calibration.section import Limit, Section
 
@@ -31,8 +31,7 @@ def rows(repetitions: int) -> Iterator[Row]:
 
 
 def estimates_of_batch(law: str, n: int, seed: int, proxy: Subspace) -> tuple[Estimate, Estimate, Estimate]:
-    scale = torch.linspace(3, 0.3, 16, dtype=torch.float64)
-    g = LAWS[law].draw(n, 12, 16, generator(seed)) * scale
+    g = cloud_of_law(law, n, length=12, width=16, seed=seed)
     found = cross_fit(g, g, method=lambda rows: proxy, resamples=1, nulls=(), generator=generator(seed))
     moments = Moments.of(g.flatten(0, 1), higher=False)
     by_unit = MeasureUnits.of(moments, g.flatten(0, 1), torch.arange(n).repeat_interleave(12))
@@ -48,7 +47,8 @@ SECTIONS = (
     Section(
         "gains",
         "Isotropy gain, captured share, isotropy of a cloud",
-        "Intervals over sequences against the mean over all batches, for a fixed proxy ({repetitions} repetitions).",
+        "Intervals over sequences against the mean over all batches, for a fixed proxy (`cloud_of_law`, "
+        "{repetitions} repetitions).",
         ["statistic", "sequences", "issued", "covers", "issued and misses"],
         rows,
         0.25,

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import torch
 
 from anisoscope import cross_fit_weight
+from anisoscope.testing import leaning_by_length
 from bench.calibration.cells import REJECTION_BAR, RESAMPLES, Row, generator, rate
 from bench.calibration.section import Limit, Section
 
@@ -16,17 +17,10 @@ def rows(repetitions: int) -> Iterator[Row]:
         for low, high in ((16, 24), (8, 64)):
             p = told = rule = 0
             for seed in range(repetitions):
-                g0 = generator(seed)
-                size = torch.randint(low, high + 1, (n,), generator=g0)
-                inside = torch.arange(high)[None] < size[:, None]
-                lean = ((size - low) / (high - low))[:, None, None].double()
-                x = torch.randn(n, high, 10, generator=g0, dtype=torch.float64)
-                d = torch.randn(n, high, 4, generator=g0, dtype=torch.float64)
-                x[..., :2] += 2 * lean
-                d[..., :1] += 2 * lean
-                options = {"rank": 2, "nulls": ("pairing",), "resamples": RESAMPLES, "generator": g0}
+                x, d, inside = leaning_by_length(n, shortest=low, longest=high, seed=seed)
+                options = {"rank": 2, "nulls": ("pairing",), "resamples": RESAMPLES, "generator": generator(seed)}
                 options |= {"strata": torch.where(inside, 0, -1), "isotropy": False}
-                found = cross_fit_weight(x * inside[..., None], d * inside[..., None], **options)
+                found = cross_fit_weight(x, d, **options)
                 if "pairing" in found.p:
                     told += 1
                     hit = found.p["pairing"] <= 0.05
@@ -42,7 +36,7 @@ SECTIONS = (
         "pairing",
         "Pairing with unequal lengths",
         "The direction of inputs and of error signals depends on the length of their sequence alone "
-        "({repetitions} repetitions). *Told*: enough sequences in classes of equal length.",
+        "(`leaning_by_length`, {repetitions} repetitions). *Told*: enough sequences in classes of equal length.",
         ["lengths", "sequences", "told", "p ≤ 0.05, where told", "both, where told"],
         rows,
         0.25,
