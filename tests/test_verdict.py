@@ -124,6 +124,14 @@ def test_layers_on_both_sides_are_mixed():
     assert not ladder(given[:-1], view="representation").model.is_mixed("haar")
 
 
+def test_layers_below_a_null_that_most_pass_are_said():
+    given = [row for k in range(4) for row in rows("above", layer=k)] + rows("below", layer=4)
+    found = ladder(given, view="representation").model
+    assert (found.last, found.mixed_and_passed) == ("haar", ["haar"])
+    assert "mixed over haar" in str(found)
+    assert "mixed" not in str(ladder(given[:-1], view="representation").model)
+
+
 def test_a_window_does_not_depend_on_how_densely_it_was_observed():
     passing = ladder(rows("above", "above"), view="representation").model
     failing = ladder(rows("cannot tell"), view="representation").model

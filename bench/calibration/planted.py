@@ -69,7 +69,7 @@ def tally(planted: Planted, layers: int, shared: float, repetitions: int) -> Tal
         found.words[_word(verdict, pooled)] += 1
         found.outcomes[judged.layers[layers - 1].rungs[-1].outcome] += 1
         missed = verdict.first_not_passed
-        found.mixed += missed is not None and verdict.is_mixed(missed)
+        found.mixed += bool(verdict.mixed_and_passed) or (missed is not None and verdict.is_mixed(missed))
         found.pooled_above += all(one is not None and (one.low or 0) > 1 for one in pooled.values())
         one = pooled[last]
         found.pooled_excludes += one is not None and one.low is not None and not one.low < 1 < (one.high or 1)

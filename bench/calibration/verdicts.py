@@ -128,8 +128,8 @@ SECTIONS = (
         "Headlines",
         "The word that a report begins with, of one finished model with planted effects (in standard errors of a "
         f"layer, {ERROR:g} in log odds unless said otherwise). "
-        "*Mixed*: that word stands beside the first null that "
-        "is not passed. *Wrong*: *Supported* or *in part* where no null is false or all are below; *Supported* where "
+        "*Mixed*: that word is said too, of a null that is passed or of the first that "
+        "is not. *Wrong*: *Supported* or *in part* where no null is false or all are below; *Supported* where "
         "the last two nulls hold; *Not supported* or *Within the margin* where an effect beyond the margin is there; "
         "all but *Undecided* where half of the layers lie on either side (`planted_layers`, {repetitions} "
         "repetitions of rows).",
@@ -139,12 +139,12 @@ SECTIONS = (
         (
             Limit(
                 "A headline counts layers: where two thirds of them are above every null and a third below, it is "
-                "*Supported*. *Mixed* is said only of a null that is not passed, so there in 0.01 to 0.04 of the "
-                "models alone."
+                "*Supported*, and says *Mixed*."
             ),
             Limit(
                 "An effect that is certain over every null counts as above however small it is: an odds ratio of 1.1 "
-                f"with an error of 0.02, within the margin of {MARGIN:g}, makes the headline *Supported*."
+                f"with an error of 0.02, within the margin of {MARGIN:g}, makes the headline *Supported*. "
+                "A sentence beside it says that the effect lies within the margin."
             ),
         ),
     ),

@@ -215,12 +215,18 @@ class Verdict:
         counts = self.merged(null)
         return min(counts.get("above", 0.0), counts.get("below", 0.0)) >= MIXED * self.total > 0
 
+    @property
+    def mixed_and_passed(self) -> list[str]:
+        """Nulls that are passed although some layers lie below them."""
+        return [null for null in ladder_of(self.view)[: self.height] if self.is_mixed(null)]
+
     def __str__(self) -> str:
         nulls = ladder_of(self.view)
         heights = ", ".join(f"{null} {_count(self.reached[null])}" for null in nulls)
         reached = f"passes up to {self.last}" if self.last else "passes no null"
         parts = self.parts.removesuffix("s") if self.total == 1 else self.parts
         counts = f" (of {_count(self.total)} {parts}: {heights})"
+        counts += f", mixed over {', '.join(self.mixed_and_passed)}" if self.mixed_and_passed else ""
         missed = self.first_not_passed
         if missed is None:
             return f"{reached}{counts}"

@@ -145,6 +145,25 @@ def test_layers_on_both_sides_are_called_mixed(tmp_path):
     assert "Mixed: some are above the null and some below." in sentence(f)
 
 
+def test_layers_below_a_null_that_most_pass_are_told_in_sentence_and_headline(tmp_path):
+    most = ["above"] * 3 + ["below"] * 2
+    given = dict.fromkeys(NULLS, most)
+    f = of(plant_run(tmp_path / "run", given))
+    assert "Mixed: of 5 layers, over `haar` 3 above and 2 below" in sentence(f)
+    told = headline([f])
+    assert told.head == "Supported."
+    assert "Mixed: in Decoder late some layers lie below a null that most pass." in told.text
+    assert "Mixed" not in headline([of(plant_run(tmp_path / "other", passing()))]).text
+
+
+def test_a_certain_effect_within_the_margin_is_said_to_be_small(tmp_path):
+    given = dict.fromkeys(NULLS, "equal, above 1")
+    told = headline([of(plant_run(tmp_path / "run", given, config={"margin": 1.5}))])
+    assert told.head == "Supported."
+    assert "In Decoder late the pooled odds ratio over `haar` lies within the margin." in told.text
+    assert "within the margin" not in headline([of(plant_run(tmp_path / "other", passing()))]).text
+
+
 def test_a_pooled_effect_that_single_layers_do_not_show_is_said(tmp_path):
     context = plant_run(tmp_path / "run", passing(targets="cannot tell"))
     assert "Pooled over layers the effect is above the null" in sentence(of(context))

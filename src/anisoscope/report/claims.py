@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from anisoscope.report.claim_table import claim_table
 from anisoscope.report.expected import expectations
 from anisoscope.report.findings import JUDGED, Finding, Shares, findings, smallest, smallest_ratio
@@ -61,8 +63,23 @@ def verdict_section(context: Context) -> Section:
 
 
 def headline(found: list[Finding]) -> Text:
-    """One sentence over all models and windows of the representation view, step 0 apart."""
+    """One sentence over all models and windows of the representation view, step 0 apart, and what limits it."""
     judged = [f for f in found if f.verdict is not None and f.window in JUDGED]
+    said = _headline(judged)
+    mixed = [f.label.replace(", ", " ") for f in judged if f.verdict is not None and f.verdict.mixed_and_passed]
+    text = said.text + (f" Mixed: in {listed(mixed)} some layers lie below a null that most pass." if mixed else "")
+    small = [f.label.replace(", ", " ") for f in judged if f.height and _is_small(f)]
+    text += f" In {listed(small)} the pooled odds ratio over `haar` lies within the margin." if small else ""
+    return replace(said, text=text)
+
+
+def _is_small(f: Finding) -> bool:
+    """Whether an effect over random directions, certain as it may be, is within the margin."""
+    pooled = f.effects.get("haar")
+    return pooled is not None and pooled.within(f.subject.margin)
+
+
+def _headline(judged: list[Finding]) -> Text:
     if not judged:
         return Text(
             "The run holds no evidence in the representation view yet, so the claim is neither supported nor refuted.",
@@ -146,7 +163,17 @@ def sentence(f: Finding) -> str:
     seen = (
         "" if f.subject.source.is_profile else f" Seen at {counted(f.observations, 'observation')}{seeds}, {_steps(f)}."
     )
-    return " ".join(part for part in (_size(f), heights(f), missed(f)) if part) + seen
+    return " ".join(part for part in (_size(f), heights(f), _mixed(f), missed(f)) if part) + seen
+
+
+def _mixed(f: Finding) -> str:
+    """Nulls that are passed although some layers lie below them, with both counts."""
+    assert f.verdict is not None
+    parts = []
+    for null in f.verdict.mixed_and_passed:
+        counts = f.verdict.merged(null)
+        parts.append(f"`{null}` {_layers(counts['above'])} above and {_layers(counts['below'])} below")
+    return f"Mixed: of {_parts(f.verdict)}, over {listed(parts)}." if parts else ""
 
 
 def tone(f: Finding) -> Tone:
