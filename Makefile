@@ -34,7 +34,7 @@ bench: $(VENV)/.dev $(VENV)/.models $(PEERS)/.peers
 	$(BIN)/python -m bench.curvature --device cpu --surfaces
 	$(BIN)/python -m bench.overhead --device cpu --only default
 
-# How often nulls reject and intervals miss on data of known truth; rewrites docs/calibration.md (three quarters of an hour).
+# How often nulls reject and intervals miss on data of known truth; rewrites docs/calibration.md (an hour on one core).
 calibration: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m bench.calibration
 
