@@ -47,7 +47,7 @@ def rows(*, pinned=-0.4, slope=0.3):
     return found
 
 
-def small(*, inside=0.9, clear=(True, False), q=(0.01, 0.01), control="elliptical"):
+def small(*, inside=0.9, clear=(True, False), q=(0.01, 0.01), control="elliptical", outcome=None):
     found = []
     for layer, fine in enumerate(clear):
         where = COMMON | {"view": "representation", "layer": layer, "step": 10, "tensor": "activations"}
@@ -56,7 +56,7 @@ def small(*, inside=0.9, clear=(True, False), q=(0.01, 0.01), control="elliptica
             found.append(where | numbers | {"measure": "tangent_overlap", "variant": variant})
         if control == "elliptical":
             tested = {"variant": "over elliptical", "value": inside - 0.5, "p": q[layer], "q": q[layer]}
-            found.append(where | tested | {"measure": "tangent_overlap", "n": 64})
+            found.append(where | tested | {"measure": "tangent_overlap", "n": 64, "outcome": outcome})
         premise = where | {"view": "weight", "tensor": "gradients", "measure": "non_cancellation"}
         numbers = {"value": 1.3, "low": 1.1, "high": 1.6, "outcome": "above" if fine else "cannot tell"}
         found.append(premise | numbers | {"variant": "tangent over normal"})
@@ -103,6 +103,20 @@ def test_both_sides_of_every_fork_are_shown(tmp_path):
 @pytest.mark.parametrize(("value", "said"), [(0.4, "the opposite of pinning"), (0.01, "neither pinning nor")])
 def test_a_claim_that_fails_is_said_to(value, said, tmp_path):
     assert said in words(frequency_section(context(tmp_path, rows(pinned=value))))
+
+
+@pytest.mark.parametrize(
+    ("outcome", "told"),
+    [
+        ("above", "It holds more of them than in those clouds at layer 0 and 1 (2 of 2 layers"),
+        ("below", "At layer 0 and 1 it holds less of them"),
+        ("cannot tell", "tangency itself is not shown"),
+        (None, "It holds more of them than in those clouds at layer 0 and 1"),
+    ],
+)
+def test_tangency_follows_its_outcome(tmp_path, outcome, told):
+    """Rows of an earlier release have none: their q decides."""
+    assert told in words(local_section(context(tmp_path, small(outcome=outcome))))
 
 
 def test_tangency_and_the_premise_in_words(tmp_path):

@@ -91,16 +91,19 @@ def _said(subject: Subject) -> list[str]:
 
 def _tangency_said(rows: list[Row]) -> str:
     """What the test of the difference shows, layer by layer: nothing is called tangent that it does not reject."""
-    by_layer: dict[str, list[int]] = {}
+    by_layer: dict[str, list[str]] = {}
     for row in defined(rows):
-        q = row["p"] if row["q"] is None else row["q"]
-        if q is not None:
-            by_layer.setdefault(str(row["layer"]), []).append((1 if row["value"] > 0 else -1) if q <= LEVEL else 0)
+        outcome, q = row["outcome"], row["p"] if row["q"] is None else row["q"]
+        if outcome is None and q is not None:  # a run of an earlier release
+            outcome = "cannot tell" if q > LEVEL else "above" if row["value"] > 0 else "below"
+        if outcome is not None:
+            by_layer.setdefault(str(row["layer"]), []).append(outcome)
     if not by_layer:
         return "The difference was not tested: tangency itself is not shown."
     # Of several seeds, more than half must agree.
     above, below = (
-        [layer for layer, signs in by_layer.items() if 2 * signs.count(sign) > len(signs)] for sign in (1, -1)
+        [layer for layer, outcomes in by_layer.items() if 2 * outcomes.count(side) > len(outcomes)]
+        for side in ("above", "below")
     )
     less = f" At layer {listed(below)} it holds less of them than in those clouds." if below else ""
     if not above:
