@@ -2,6 +2,7 @@
 
 import math
 import statistics
+from functools import cache
 
 import pyarrow.compute as pc
 import pytest
@@ -19,7 +20,13 @@ from report.planted import HOSTILE, LAYERS, NULLS, RANK, STEPS, TOTAL, WIDTH
 
 @pytest.fixture(scope="module")
 def good(planted):
-    return view(read([str(planted / "good")]))
+    return seen(planted / "good")
+
+
+@cache
+def seen(path):
+    """The view of a run, made once."""
+    return view(read([str(path)]))
 
 
 def block(report, section, kind, id=None):
@@ -61,7 +68,7 @@ def test_the_table_holds_the_medians_of_the_rows(planted, good, role, window, st
 
 
 def test_several_seeds_give_a_geometric_mean_and_an_interval_over_them(planted):
-    report = view(read([str(planted / "seeds")]))
+    report = seen(planted / "seeds")
     figure = block(report, "emergence", Figure, "emergence")
     wanted = {"model": "Decoder", "view": "representation", "null": "haar", "layer": "2"}
     wanted |= {"proxy": "pca, rolling, all tokens"}
@@ -91,7 +98,7 @@ def test_several_seeds_give_a_geometric_mean_and_an_interval_over_them(planted):
     ],
 )
 def test_the_caption_of_the_loss_says_what_its_bands_are(planted, name, said, unsaid):
-    figure = block(view(read([str(planted / name)])), "emergence", Figure, "loss")
+    figure = block(seen(planted / name), "emergence", Figure, "loss")
     assert all(words in figure.caption for words in said)
     assert not any(words in figure.caption for words in unsaid)
     assert any(p.low is not None for s in figure.series for p in s.points) == (name == "seeds")
@@ -105,7 +112,7 @@ def at_200(path, role, **where):
 
 @pytest.mark.parametrize(("name", "seeds"), [("two", 2), ("seeds", 3)])
 def test_curves_hold_each_seed_with_the_interval_within_it(planted, name, seeds):
-    figure = block(view(read([str(planted / name)])), "emergence", Figure, "emergence")
+    figure = block(seen(planted / name), "emergence", Figure, "emergence")
     wanted = {"model": "Decoder", "view": "representation", "null": "haar", "layer": "2"}
     (series,) = [s for s in figure.series if s.tags == wanted | {"proxy": "pca, rolling, all tokens"}]
     at = next(p for p in series.points if p.x == 200)
@@ -119,7 +126,7 @@ def test_curves_hold_each_seed_with_the_interval_within_it(planted, name, seeds)
 
 @pytest.mark.parametrize(("name", "seeds"), [("two", 2), ("seeds", 3)])
 def test_cells_give_both_of_two_seeds_and_name_intervals_within_seeds(planted, name, seeds):
-    table = block(view(read([str(planted / name)])), "numbers", Table, "numbers-representation")
+    table = block(seen(planted / name), "numbers", Table, "numbers-representation")
     line = next(r for r in table.rows if (r[0].text, r[1].text) == ("Decoder", "early"))
     cell = dict(zip(table.columns, line, strict=True))["over haar"]
     where = {"role": "decoder", "view": "representation", "measure": "enrichment", "null": "haar"}
