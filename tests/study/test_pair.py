@@ -1,6 +1,7 @@
 """The main job: two models into one run, which survives whatever kills it and goes on to the same rows and weights."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 from anisoscope import open_run
 from anisoscope.errors import AnisoscopeError
 from anisoscope.store.files import Folder
+from anisoscope.study import saved
 from anisoscope.study.pair import pair, resume
 from study.jobs import Quiet, assert_same, settings
 
@@ -202,3 +204,47 @@ def test_half_precision_trains_where_there_is_no_gpu_too(tmp_path):
     run = pair(settings(tmp_path, precision="bf16", device="auto", steps=3, evaluations=1), Quiet(), out=tmp_path / "r")
     assert run.finished
     assert {row["role"] for row in run.table().to_pylist() if row["measure"] == "enrichment"} == {"decoder", "encoder"}
+
+
+@pytest.mark.parametrize(
+    "harm", ["optimizer.pt gone", *(pytest.param(harm, marks=pytest.mark.slow) for harm in ("model cut", "not sealed"))]
+)
+def test_a_training_goes_on_from_the_one_before_a_damaged_one_to_the_same_end(whole, tmp_path, harm):
+    where, *_ = whole
+    out, display = tmp_path / "run", Quiet()
+
+    def at(step):
+        if step == 7:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        pair(settings(where), Quiet(at), out=out)
+    (newest, older) = saved.whole_checkpoints(out / "checkpoints" / "decoder-0")
+    if harm == "optimizer.pt gone":
+        (newest / "optimizer.pt").unlink()
+    elif harm == "model cut":
+        path = newest / "model.safetensors"
+        path.write_bytes(path.read_bytes()[:-4])
+    else:
+        (newest / saved.LIST).unlink()
+    assert resume(out, display).finished
+    assert f"decoder-0 from {saved.step_of(older)}" in display.lines
+    assert not (out / "checkpoints").exists()
+    assert_same(where / "run", out)
+
+
+def test_killed_before_the_checkpoints_of_a_model_are_gone_it_is_not_trained_again(whole, tmp_path):
+    where, *_ = whole
+    out, display = tmp_path / "run", Quiet()
+    shutil.copytree(where / "run", out)
+    with open_run(out, write=True) as run:
+        run.close("interrupted")
+    whole_one = out / "checkpoints" / "decoder-0" / "checkpoint-9"
+    whole_one.mkdir(parents=True)
+    (whole_one / "optimizer.pt").write_bytes(b"moments")
+    saved.seal(whole_one)
+    (out / "checkpoints" / "encoder-0" / "checkpoint-9").mkdir(parents=True)  # torn while it went
+    assert resume(out, display).finished
+    assert not [line for line in display.lines if " from " in line]
+    assert not (out / "checkpoints").exists()
+    assert_same(where / "run", out)

@@ -1,14 +1,10 @@
 """Checkpoints of a training: damaged in any way they are not loaded, and none goes before a better one is there."""
 
 import os
-import shutil
 
 import pytest
 
-from anisoscope import open_run
 from anisoscope.study import saved
-from anisoscope.study.pair import pair, resume
-from study.jobs import Quiet, assert_same, settings
 
 FILES = {"model.safetensors": b"weights" * 99, "optimizer.pt": b"moments" * 50, "sub/state": b"x", "empty": b""}
 
@@ -79,44 +75,3 @@ def test_what_was_being_taken_away_when_the_process_was_killed_is_not_seen(tmp_p
     monkeypatch.undo()
     saved.discard_newer(tmp_path, None)
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    "harm", ["optimizer.pt gone", *(pytest.param(harm, marks=pytest.mark.slow) for harm in ("model cut", "not sealed"))]
-)
-def test_a_training_goes_on_from_the_one_before_a_damaged_one_to_the_same_end(whole, tmp_path, harm):
-    where, *_ = whole
-    out, display = tmp_path / "run", Quiet()
-
-    def at(step):
-        if step == 7:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        pair(settings(where), Quiet(at), out=out)
-    (newest, older) = saved.whole_checkpoints(out / "checkpoints" / "decoder-0")
-    if harm == "optimizer.pt gone":
-        (newest / "optimizer.pt").unlink()
-    elif harm == "model cut":
-        path = newest / "model.safetensors"
-        path.write_bytes(path.read_bytes()[:-4])
-    else:
-        (newest / saved.LIST).unlink()
-    assert resume(out, display).finished
-    assert f"decoder-0 from {saved.step_of(older)}" in display.lines
-    assert not (out / "checkpoints").exists()
-    assert_same(where / "run", out)
-
-
-def test_killed_before_the_checkpoints_of_a_model_are_gone_it_is_not_trained_again(whole, tmp_path):
-    where, *_ = whole
-    out, display = tmp_path / "run", Quiet()
-    shutil.copytree(where / "run", out)
-    with open_run(out, write=True) as run:
-        run.close("interrupted")
-    made(out / "checkpoints" / "decoder-0", 9)
-    (out / "checkpoints" / "encoder-0" / "checkpoint-9").mkdir(parents=True)  # torn while it went
-    assert resume(out, display).finished
-    assert not [line for line in display.lines if " from " in line]
-    assert not (out / "checkpoints").exists()
-    assert_same(where / "run", out)
