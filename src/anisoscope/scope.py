@@ -43,6 +43,7 @@ from anisoscope.observe.series import Keeper, Series
 from anisoscope.observe.statistics import Between, Observation, Statistics, together, tokens_of
 from anisoscope.observe.tally import Tally
 from anisoscope.observe.timing import Clock
+from anisoscope.observe.where import Where
 from anisoscope.observe.worker import Worker
 from anisoscope.stats.reduce import Company
 from anisoscope.store.run import Run, create_run
@@ -76,7 +77,8 @@ class Scope:
     each; ``probe`` are held-out token ids for the dimension of every layer; ``frequency`` adds all that goes with how
     frequent tokens are: True counts those of the observed steps, or pass counts by type. Rows go into a new run in the
     folder ``store``, which ``open_run`` reads. ``resamples`` are the draws of each null; without it
-    ``max(999, 40 × layers − 1)``, so that a single layer can be significant among all.
+    ``max(999, 40 × layers − 1)``, so that a single layer can be significant among all. ``evaluate`` says where
+    observations are judged: on the GPU that trains (``"device"``), on the ``"host"``, or ``"auto"``.
 
     What few need is in three groups: ``evidence``, ``capture`` and ``session``. Under ``torch.distributed`` every rank
     makes a scope and takes the same steps; rank 0 has the rows.
@@ -99,6 +101,7 @@ class Scope:
         resamples: int | None = None,
         seed: int = 0,
         strict: bool = False,
+        evaluate: str = "auto",
         evidence: EvidenceOptions | None = None,
         capture: CaptureOptions | None = None,
         session: SessionOptions | None = None,
@@ -144,8 +147,9 @@ class Scope:
                 sink = self._run.sink("scope", model=type(unwrapped(model)).__name__, seed=seed)
         brief = Brief(request, anchor, resumable=session.resumable, keep=isinstance(sink, Keeper))
         told = {"keep_bases": session.keep_bases, "token_text": session.token_text}
-        self._series = Series(JudgeBeside(brief), sink=sink, **told)
-        self._worker = Worker(self._series.judge, pending=session.pending)
+        where = Where(evaluate, model)
+        self._series = Series(JudgeBeside(brief, lambda: where.device), sink=sink, **told)
+        self._worker = Worker(self._series.judge, pending=session.pending, on_device=lambda: where.device is not None)
         self._tally = Tally.of(frequency, self.sites, self.views)
         self._assembly = Assembly(
             self.views,

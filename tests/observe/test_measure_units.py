@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from anisoscope.evidence.inference import Spread
-from anisoscope.geometry.material import Material
+from anisoscope.geometry.material import Material, Spectrum
 from anisoscope.geometry.registry import methods
 from anisoscope.observe.measure_units import MeasureUnits
 from anisoscope.stats.directions import UnitSum
@@ -41,7 +41,7 @@ def test_every_isotropy_measure_of_a_training_is_asked_here():
 @pytest.mark.parametrize("n", [12, 40])
 def test_errors_are_those_of_measures_taken_again_without_each_group(n):
     rows, units = sequences(n, seed=3)
-    found = MeasureUnits.of(Moments.of(rows, higher=False), rows, units)
+    found = MeasureUnits.of(Spectrum(Moments.of(rows, higher=False)), rows, units)
     group = units % 16 if n > 16 else units
     again = [measured(rows[group != g]) for g in range(int(group.max()) + 1)]
     whole = measured(rows)
@@ -57,8 +57,8 @@ def test_intervals_hold_the_mean_over_new_batches_and_rows_alone_would_not():
     naive = 0
     for seed in range(120):
         rows, units = sequences(32, seed=seed)
-        by_unit = MeasureUnits.of(Moments.of(rows, higher=False), rows, units)
-        by_row = MeasureUnits.of(Moments.of(rows, higher=False), rows, torch.arange(len(rows)))
+        by_unit = MeasureUnits.of(Spectrum(Moments.of(rows, higher=False)), rows, units)
+        by_row = MeasureUnits.of(Spectrum(Moments.of(rows, higher=False)), rows, torch.arange(len(rows)))
         whole = measured(rows)
         for method in asked():
             estimates[method.name].append(by_unit.estimate(method, whole[method.name]))
@@ -74,7 +74,7 @@ def test_intervals_hold_the_mean_over_new_batches_and_rows_alone_would_not():
 
 def test_few_or_dominating_sequences_give_no_interval():
     rows, units = sequences(6)
-    assert MeasureUnits.of(Moments.of(rows, higher=False), rows, units) is None
+    assert MeasureUnits.of(Spectrum(Moments.of(rows, higher=False)), rows, units) is None
     rows, units = sequences(20)
     rows[units == 3] *= 30
-    assert MeasureUnits.of(Moments.of(rows, higher=False), rows, units) is None
+    assert MeasureUnits.of(Spectrum(Moments.of(rows, higher=False)), rows, units) is None

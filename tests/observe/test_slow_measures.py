@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from anisoscope.geometry.material import Material
+from anisoscope.geometry.material import Material, Spectrum
 from anisoscope.geometry.registry import methods
 from anisoscope.observe.measure_units import GROUPS, MeasureUnits
 from anisoscope.stats.directions import UnitSum
@@ -25,7 +25,7 @@ def rows_of_units(units, seed, width=6, length=5):
 def test_every_measure_has_the_interval_of_a_slow_jackknife(units):
     rows, unit = rows_of_units(units, seed=units)
     moments = Moments.of(rows, higher=False)
-    found = MeasureUnits.of(moments, rows, unit)
+    found = MeasureUnits.of(Spectrum(moments), rows, unit)
     lost = slow_measures.without_groups(rows.numpy(), (unit % GROUPS if units > GROUPS else unit).numpy())
     material = Material(moments=moments, directions=lambda: UnitSum.of(rows))
     seen = set()

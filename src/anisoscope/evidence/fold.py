@@ -188,7 +188,7 @@ def _bilinear(inputs: Any, deltas: Any, subspace: Subspace, groups: Any) -> Bili
     unique, place = torch.unique(ids, return_inverse=True)
     if len(unique) < 2:
         raise broken("groups must hold at least 2 different sequences", len(unique), "observe more sequences")
-    return BilinearUnits(unique.to(x.device), x, d, subspace.basis, place.to(x.device))
+    return BilinearUnits(unique.cpu(), x, d, subspace.basis.to(x.device), place.to(x.device))
 
 
 def _other_labels(

@@ -36,10 +36,14 @@ class Gains:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Forms:
-    """Trace and squared norm of a matrix, of the whole first and then of each leave-one-out: ``(1 + n,)``."""
+    """Trace and squared norm of a matrix, of the whole and then of each leave-one-out: ``(1 + n,)``, on the host."""
 
     trace: Tensor
     square: Tensor
+
+    @classmethod
+    def of(cls, trace: Tensor, square: Tensor) -> _Forms:
+        return cls(*torch.stack([trace, square]).cpu())
 
 
 def gains_of_rows(rows_ND: Tensor, groups_N: Tensor, basis_DK: Tensor, shared: Shared | None = None) -> Gains:
@@ -82,6 +86,7 @@ class _Scatters:
     """Rows in the order of their units, and what is summed over each: number, rows ``(n, D)``, second moment."""
 
     rows: Tensor
+    unit: Tensor  # of each row
     sizes: list[int]
     sums: Tensor
     total: Tensor  # second moment of all rows ``(D, D)``
@@ -95,12 +100,13 @@ class _Scatters:
         x_ND = (rows_ND - rows_ND.double().mean(0)).to(dtype)
         x_ND = x_ND / x_ND.abs().amax().clamp_min(torch.finfo(dtype).tiny)
         sizes = torch.bincount(unit_N).tolist()
-        x_ND = x_ND[unit_N.argsort(stable=True)]
-        sums = torch.stack([part.sum(0) for part in x_ND.split(sizes)])
+        order_N = unit_N.argsort(stable=True)
+        x_ND, unit_N = x_ND[order_N], unit_N[order_N]
+        sums = x_ND.new_zeros(len(sizes), x_ND.shape[1]).index_add_(0, unit_N, x_ND)
         kept = None
         if len(sizes) * x_ND.shape[1] ** 2 <= _MOST_NUMBERS:
             kept = torch.stack([part.T @ part for part in x_ND.split(sizes)])
-        return cls(x_ND, sizes, sums, x_ND.T @ x_ND, kept)
+        return cls(x_ND, unit_N, sizes, sums, x_ND.T @ x_ND, kept)
 
     def _blocks(self) -> Iterator[Tensor]:
         """Second moments of the units, a few at a time ``(·, D, D)``; made again where they are not kept."""
@@ -152,8 +158,8 @@ class _Scatters:
         stays_nD = mean_D - sums_nD
         along_n = ((stays_nD @ self.total) * stays_nD).sum(1).double()
         # Of the rows that go, unit by unit: vᵀS_uv = ‖X_u v‖².
-        gone = [(part @ v).square().sum() for part, v in zip(self.rows.split(self.sizes), stays_nD, strict=True)]
-        along_n = along_n - torch.stack(gone).double()
+        own_N = (self.rows * stays_nD[self.unit]).sum(1).double().square()
+        along_n = along_n - own_N.new_zeros(len(self.sizes)).index_add_(0, self.unit, own_N)
         along = torch.cat([(mean_D @ self.total @ mean_D).double()[None], along_n])
         length = torch.cat([mean_D[None], stays_nD]).double().square().sum(1)
         count = torch.cat([count_n.sum()[None], count_n.sum() - count_n])
@@ -161,23 +167,25 @@ class _Scatters:
         trace = torch.cat([trace_n.sum()[None], trace_n.sum() - trace_n])
         whole = left_DD.double().square().sum()
         square = torch.cat([whole[None], whole - 2 * met_n + own_n])
-        return _Forms(trace - length / count, square - 2 * along / count + (length / count).square())
+        return _Forms.of(trace - length / count, square - 2 * along / count + (length / count).square())
 
 
 def _sum_forms(g_nED: Tensor, sketched: int | None) -> _Forms:
     """Of ``GᵀG`` for the sum of all ``G_s`` and for that without each, through the smaller side."""
     total_ED = g_nED.sum(0)
     trace, square = [], []
-    for g_ED in (total_ED, *(total_ED - own for own in g_nED)):
+    few = max(1, _MOST_NUMBERS // total_ED.numel())
+    for left_nED in torch.cat([torch.zeros_like(g_nED[:1]), g_nED]).split(few):
+        some_nED = total_ED - left_nED
         if sketched is None:
-            g_ED = g_ED - g_ED.mean(0)
-        inner = g_ED @ g_ED.T if g_ED.shape[0] < g_ED.shape[1] else g_ED.T @ g_ED
-        trace.append(inner.diagonal().sum())
-        square.append(inner.square().sum())
-    trace_n, square_n = torch.stack(trace), torch.stack(square)
+            some_nED = some_nED - some_nED.mean(1, keepdim=True)
+        inner = some_nED @ some_nED.mT if total_ED.shape[0] < total_ED.shape[1] else some_nED.mT @ some_nED
+        trace.append(inner.diagonal(dim1=1, dim2=2).sum(1))
+        square.append(inner.square().sum((1, 2)))
+    trace_n, square_n = torch.cat(trace), torch.cat(square)
     if sketched is not None:
         square_n = (square_n - trace_n.square() / sketched) / (1 + 1 / sketched)
-    return _Forms(trace_n, square_n)
+    return _Forms.of(trace_n, square_n)
 
 
 def _gains(whole: _Forms, left: _Forms, width: int, rank: int) -> Gains:

@@ -12,7 +12,7 @@ from scipy import stats
 from torch import Tensor
 
 from anisoscope.errors import broken
-from anisoscope.evidence.tables import stream
+from anisoscope.evidence.tables import swaps
 from anisoscope.evidence.units import Mixed, Mixture, Units, totals
 from anisoscope.geometry.results import Estimate
 
@@ -141,15 +141,16 @@ def swap_p(first: Sequence[Units], second: Sequence[Units], draws: int, seed: in
     """
     if min(sum(len(units.ids) for units in side) for side in (first, second)) < FEWEST_SWAPPED:
         return None
-    generator = stream(seed, "swaps")
     whole = [totals(side) for side in (first, second)]
     scales = (1 / float(whole[0].inside + whole[0].outside), 1 / float(whole[1].inside + whole[1].outside))
+    same = [paired(own, other) for own, other in zip(first, second, strict=True)]
+    dealt = swaps(tuple((len(a.ids), len(b.ids), s) for a, b, s in zip(first, second, same, strict=True)), draws, seed)
     sides = []
-    for own, other in zip(first, second, strict=True):
+    for own, other, together, chosen in zip(first, second, same, dealt, strict=True):
         assert type(own) is type(other), "both sides of a swap are of one kind"
-        if paired(own, other):
+        if together:
             own, other = _ordered(own), _ordered(other)
-        sides.append((own.joined(other, scales), _dealt(own, other, draws, generator), paired(own, other)))
+        sides.append((own.joined(other, scales), chosen, together))
     step = max(1, _CHUNK_NUMBERS // (4 * sum(chosen.shape[1] for _, chosen, _ in sides)))
     studentised = torch.cat(
         [
@@ -220,15 +221,3 @@ def adjust(pvalues: Sequence[float] | np.ndarray) -> np.ndarray:
 
 def _ordered(units: Units) -> Units:
     return units.ordered(units.ids.argsort())
-
-
-def _dealt(own: Units, other: Units, draws: int, generator: torch.Generator) -> Tensor:
-    """Rows of 0 and 1 over the units of both sides: the first as they came, the others swapped or dealt anew."""
-    n, m = len(own.ids), len(other.ids)
-    first = torch.cat([torch.ones(n, device="cpu"), torch.zeros(m, device="cpu")]).double()
-    if paired(own, other):
-        stay = torch.randint(0, 2, (draws, n), generator=generator, device="cpu").double()
-        rest = torch.cat([stay, 1 - stay], 1)
-    else:
-        rest = first[torch.rand(draws, n + m, generator=generator, device="cpu").argsort(1)]
-    return torch.cat([first[None], rest]).to(own.ids.device)

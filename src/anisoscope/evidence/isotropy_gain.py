@@ -94,11 +94,11 @@ class _Seen:
         width = c_DD.shape[0]
         # A frame made orthogonal to Q nearly vanishes in some direction where K comes near D/2.
         dtype = torch.float64 if 3 * rank > width else draw_dtype(width)
-        table_RDb = haar_frames(width, columns, draws, seed, dtype)
+        table_RDb = haar_frames(width, columns, draws, seed, dtype, c_DD.device)
         c_DD = c_DD.to(dtype)
         inner, squared, crossed, frames, products = [], [], [], [], []
         for some_RDb in table_RDb.split(max(1, _CHUNK_NUMBERS // (width * columns))):
-            w_RDb = (some_RDb if mixes else some_RDb[..., :rank]).to(c_DD.device)
+            w_RDb = some_RDb if mixes else some_RDb[..., :rank]
             w_DRb = w_RDb.permute(1, 0, 2).reshape(width, -1)
             cw_RDb = (c_DD @ w_DRb).reshape(width, len(w_RDb), -1).permute(1, 0, 2)
             extra = w_RDb.shape[2] - rank
@@ -116,6 +116,7 @@ class _Seen:
         rank, extra = len(cosines), len(sines)
         old, new = slice(0, rank), slice(rank, rank + extra)
         tail = slice(rank - extra, rank)
+        cosines, sines = cosines.to(self.inner.device), sines.to(self.inner.device)
         inner = cosines[:, None] * self.inner[:, old, old] * cosines
         half = cosines[:, None] * self.inner[:, old, new] * sines
         inner[:, :, tail] += half
@@ -131,8 +132,8 @@ class _Seen:
         return _Seen(inner, squared, self.crossed[:, :0], *few)
 
     def removed(self) -> Tensor:
-        """``tr FᵀCF``, ``tr FᵀC²F`` and ``‖FᵀCF‖²``, ``(3, R)``."""
-        return torch.stack([_traces(self.inner), self.squared.sum(1), self.inner.square().sum((-2, -1))])
+        """``tr FᵀCF``, ``tr FᵀC²F`` and ``‖FᵀCF‖²``, ``(3, R)``, on the host as all that is small."""
+        return torch.stack([_traces(self.inner), self.squared.sum(1), self.inner.square().sum((-2, -1))]).cpu()
 
     def removed_beside(self, c_DD: Tensor, q_DK: Tensor) -> Tensor:
         """The same for the first frames made orthogonal to Q.
@@ -149,7 +150,7 @@ class _Seen:
         lower = torch.linalg.cholesky(eye - qf.mT @ qf)
         ece = _orthonormalised(fcf - qf.mT @ qcf - qcf.mT @ qf + qf.mT @ qcq @ qf, lower)
         ecce = _orthonormalised(fccf - qf.mT @ qccf - qccf.mT @ qf + qf.mT @ qccq @ qf, lower)
-        return torch.stack([_traces(ece), _traces(ecce), ece.square().sum((-2, -1))])
+        return torch.stack([_traces(ece), _traces(ecce), ece.square().sum((-2, -1))]).cpu()
 
 
 def _in_units_of_mean_variance(covariance_DD: Tensor) -> tuple[Tensor, Tensor]:
@@ -159,7 +160,7 @@ def _in_units_of_mean_variance(covariance_DD: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _forms(matrix_DD: Tensor) -> Tensor:
-    return torch.stack([matrix_DD.diagonal().sum(), matrix_DD.square().sum()])
+    return torch.stack([matrix_DD.diagonal().sum(), matrix_DD.square().sum()]).cpu()
 
 
 def _after_removal(total: Tensor, removed_3R: Tensor) -> Tensor:

@@ -125,7 +125,7 @@ class PairedSequences:
         sizes = [len(c.members) for c in self.classes]
         units = unit_n.split(sizes)
         pi = [
-            permutations(n, self.draws, self.seed + 7919 * number).to(self.units.device)
+            permutations(n, self.draws, self.seed + 7919 * number, self.units.device)
             for number, n in enumerate(sizes)
             if self.draws
         ]
@@ -230,7 +230,7 @@ def _lengths(classes: Sequence[_Products], pi: Sequence[Tensor], units: int) -> 
             sums = part if sums is None else sums + part
         assert sums is not None, "there is at least one class"
         drawn = torch.linalg.vector_norm(sums, dim=1, dtype=torch.float64).square()
-    return Lengths(
+    found = (
         _square(gradient),
         _square(mean) + beyond,
         _square(gradient - own_m),
@@ -238,3 +238,4 @@ def _lengths(classes: Sequence[_Products], pi: Sequence[Tensor], units: int) -> 
         _square(own_m),
         drawn,
     )
+    return Lengths(*(part.cpu() for part in found))

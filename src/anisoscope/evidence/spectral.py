@@ -24,16 +24,20 @@ _NARROW = 64
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Draws:
-    """Energies inside and outside, one a draw: ``(S, R)`` each."""
+    """Energies inside and outside, one a draw: ``(S, R)`` each, on the host, where the rest is done with them."""
 
     inside: Tensor
     outside: Tensor
+
+    def __post_init__(self) -> None:
+        for name in ("inside", "outside"):
+            object.__setattr__(self, name, getattr(self, name).cpu())
 
 
 def haar_draws(second_SDD: Tensor, rank: int, draws: int, seed: int) -> Draws:
     """Energies of uniform random subspaces."""
     eigenvalues_SD = torch.linalg.eigvalsh(second_SDD).clamp_min(0)
-    weights_RD = haar_weights(second_SDD.shape[-1], rank, draws, seed).to(second_SDD.device)
+    weights_RD = haar_weights(second_SDD.shape[-1], rank, draws, seed, second_SDD.device)
     return Draws(eigenvalues_SD @ weights_RD.T, eigenvalues_SD @ (1 - weights_RD).T)
 
 
@@ -54,9 +58,8 @@ def haar_draws_of_folds(
     plus_b, minus_b = eigenvalues_of_projectors(*bases)
     columns = len(plus_b)
     seen = partial(_seen_by_frames, *seconds, columns, draws, seed)
-    seen_2Rb = (shared or Shared()).once(("seen by frames", columns, draws, seed), seconds, seen)
-    inside_R = seen_2Rb[0] @ plus_b + seen_2Rb[1] @ minus_b
-    total = seconds[0].diagonal().sum() + seconds[1].diagonal().sum()
+    seen_2Rb, total = (shared or Shared()).once(("seen by frames", columns, draws, seed), seconds, seen)
+    inside_R = seen_2Rb[0] @ plus_b.to(seen_2Rb) + seen_2Rb[1] @ minus_b.to(seen_2Rb)
     inside_R = inside_R.clamp_min(0).clamp_max(total)
     return Draws(inside_R[None], (total - inside_R)[None])
 
@@ -87,21 +90,22 @@ def aligned(bases: Sequence[Tensor]) -> tuple[list[Tensor], Tensor, Tensor]:
     return [bases[0] @ left, bases[1] @ right.T], cosines, (1 - cosines[common:].square()).sqrt()
 
 
-def _seen_by_frames(first: Tensor, second: Tensor, columns: int, draws: int, seed: int) -> Tensor:
-    """``wᵀSw`` and ``wᵀΔw`` of the columns w of R frames, those of Δ from other frames: ``(2, R, b)``."""
-    squares_RbD = frame_squares(first.shape[0], columns, draws, seed).to(first.device)
+def _seen_by_frames(first: Tensor, second: Tensor, columns: int, draws: int, seed: int) -> tuple[Tensor, Tensor]:
+    """``wᵀSw`` and ``wᵀΔw`` of the columns w of R frames, those of Δ from other frames: ``(2, R, b)``; all energy."""
+    squares_RbD = frame_squares(first.shape[0], columns, draws, seed, first.device)
     halves_2DD = torch.stack([first + second, first - second]) / 2
     values_D2 = torch.linalg.eigvalsh(halves_2DD).T
     scale = values_D2.abs().amax().clamp_min(torch.finfo(torch.float64).tiny)  # no gradient is too small for float32
     seen_Rb2 = (squares_RbD @ (values_D2 / scale).to(squares_RbD.dtype)).double() * scale
-    return torch.stack([seen_Rb2[..., 0], seen_Rb2[..., 1].roll(1, 0)])  # its neighbour is an independent frame
+    seen_2Rb = torch.stack([seen_Rb2[..., 0], seen_Rb2[..., 1].roll(1, 0)])  # its neighbour is an independent frame
+    return seen_2Rb.cpu(), (first.diagonal().sum() + second.diagonal().sum()).cpu()
 
 
 def normal_draws(second_SDD: Tensor, basis_SDK: Tensor, draws: int, seed: int) -> Draws:
     """Energies of random subspaces orthogonal to Q: the paper's controls."""
     width, rank = basis_SDK.shape[-2:]
     eigenvalues_SD = torch.linalg.eigvalsh(without(second_SDD, basis_SDK)).clamp_min(0)[..., rank:]
-    weights_RD = haar_weights(width - rank, rank, draws, seed).to(second_SDD.device)
+    weights_RD = haar_weights(width - rank, rank, draws, seed, second_SDD.device)
     inside_SR = eigenvalues_SD @ weights_RD.T
     return Draws(inside_SR, _trace(second_SDD)[:, None] - inside_SR)
 
@@ -116,7 +120,7 @@ def axes_draws(second_SDD: Tensor, basis_SDK: Tensor, draws: int, seed: int) -> 
     width, total_S = second_SDD.shape[-1], _trace(second_SDD).clamp_min(torch.finfo(torch.float64).tiny)
     dtype = draw_dtype(width)
     product_SDD = (second_SDD / total_S[:, None, None] * (basis_SDK @ basis_SDK.mT)).to(dtype)
-    signs_RD = random_signs(width, draws, seed).to(second_SDD.device, dtype)
+    signs_RD = random_signs(width, draws, seed, second_SDD.device).to(dtype)
     inside_SR = ((signs_RD @ product_SDD) * signs_RD).sum(-1).double() * total_S[:, None]
     return Draws(inside_SR, _trace(second_SDD)[:, None] - inside_SR)
 

@@ -47,13 +47,13 @@ class TypedUnits(GramUnits):
         sums = torch.zeros(len(pairs), rows_ND.shape[1], dtype=torch.float64, device=rows_ND.device)
         sums.index_add_(0, place_N, rows_ND.double())
         side = torch.zeros_like(pairs).scatter_(0, place_N, side_N.to(pairs))
-        return cls(ids, sums, pairs // len(kinds), kinds[pairs % len(kinds)], side, (bases[0], bases[1]))
+        return cls(ids.cpu(), sums, pairs // len(kinds), kinds[pairs % len(kinds)], side, (bases[0], bases[1]))
 
     def ordered(self, order: Tensor) -> TypedUnits:
         """The same units in another order."""
         if bool((order == torch.arange(len(order), device=order.device)).all()):
             return self
-        return replace(self, ids=self.ids[order], unit=order.argsort()[self.unit], known=[])
+        return replace(self, ids=self.ids[order], unit=order.argsort().to(self.unit.device)[self.unit], known=[])
 
     def cross(self, other: TypedUnits) -> Energies:
         """``Σ_v ⟨G_sv, G_tv⟩`` of all pairs of units over the types that both sides hold."""
@@ -74,7 +74,7 @@ class TypedUnits(GramUnits):
                 if not kept:
                     whole += _products(own, theirs)
                     axes += _products(own * weights_D, theirs)
-        return Energies(inside, whole - inside, axes)
+        return Energies.on_host(inside, whole - inside, axes)
 
     def _by_column(self, other: TypedUnits, side: int) -> Tensor:
         """Inner products over types alone, ``(n, m, D)``: they serve every proxy."""

@@ -4,6 +4,9 @@ Letters: n units, T positions, D width, E columns of δ, R draws.
 
 In the representation view energies add up over units. In the weight view they do not: the gradient is ``G = Σ_s G_s``
 and its energy is the sum of a Gram matrix over pairs of sequences. The embedding view is like it (``typed_units``).
+
+Gradients may lie on a GPU. Energies and Gram matrices, which are small, are brought to the host at once: what is done
+with them are thousands of tiny operations, each of which a GPU takes longer to begin than a host to do.
 """
 
 from __future__ import annotations
@@ -30,6 +33,13 @@ class Energies:
     inside: Tensor
     outside: Tensor
     axes: Tensor
+
+    @classmethod
+    def on_host(cls, inside: Tensor, outside: Tensor, axes: Tensor) -> Energies:
+        """Brought there in one piece."""
+        if inside.device.type == "cpu":
+            return cls(inside, outside, axes)
+        return cls(*torch.stack([inside, outside, axes]).cpu())
 
     def __add__(self, other: Energies) -> Energies:
         return Energies(self.inside + other.inside, self.outside + other.outside, self.axes + other.axes)
@@ -92,7 +102,7 @@ class AdditiveUnits:
         ids, place = torch.unique(groups_N, return_inverse=True)
         zero = inside_N.new_zeros(len(ids))
         parts = (zero.index_add(0, place, part) for part in (inside_N, outside_N, axes_N))
-        return cls(ids, Energies(*parts))
+        return cls(ids.cpu(), Energies.on_host(*parts))
 
     @property
     def total(self) -> Energies:
@@ -215,7 +225,7 @@ class BilinearUnits(GramUnits):
         """The same units in another order."""
         if bool((order == torch.arange(len(order), device=order.device)).all()):
             return self
-        rank = order.argsort()  # where each unit goes
+        rank = order.argsort().to(self.place.device)  # where each unit goes
         return replace(self, ids=self.ids[order], place=rank[self.place], known=[])
 
     def lengths(self) -> tuple[Tensor, Tensor]:
@@ -229,7 +239,7 @@ class BilinearUnits(GramUnits):
             along_nTD = (x_nTD @ self.basis) @ self.basis.T
             for total, side in ((inside, along_nTD), (outside, x_nTD - along_nTD)):
                 total.index_add_(0, self.place[part], (size_nT * torch.linalg.vector_norm(side, dim=2)).sum(1))
-        return inside, outside
+        return inside.cpu(), outside.cpu()
 
 
 def _grams(a: BilinearUnits, b: BilinearUnits) -> Energies:
@@ -238,7 +248,7 @@ def _grams(a: BilinearUnits, b: BilinearUnits) -> Energies:
     whole = a.shared.once("grams", made_of, lambda: _products(a, b, lambda g_nED: g_nED))
     inside = _products(a, b, lambda g_nED: g_nED @ a.basis)
     weights_D = a.basis.square().sum(1).sqrt()
-    return Energies(inside, whole - inside, _products(a, b, lambda g_nED: g_nED * weights_D))
+    return Energies.on_host(inside, whole - inside, _products(a, b, lambda g_nED: g_nED * weights_D))
 
 
 def _products(a: BilinearUnits, b: BilinearUnits, seen: Callable[[Tensor], Tensor]) -> Tensor:

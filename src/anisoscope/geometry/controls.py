@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -103,9 +104,7 @@ class Elliptical:
         n, directions = self.radius.shape[0], self.spread.shape[0]
         if not directions:
             return self.centre.expand(n, -1).to(self.dtype)
-        drawn_NR = _normal(n, directions, seed, like=self.radius)
-        lower_RR, mean_R = _orthonormal(drawn_NR)
-        mixed_NR = torch.linalg.solve_triangular(lower_RR, (drawn_NR - mean_R).T, upper=False).T * self.spread
+        mixed_NR = _uniform_columns(n, directions, seed, self.radius.dtype, self.radius.device) * self.spread
         own_N = torch.linalg.vector_norm(mixed_NR / self.scale, dim=1)
         return (self.centre + (mixed_NR * (self.radius / own_N)[:, None]) @ self.frame.T).to(self.dtype)
 
@@ -164,6 +163,14 @@ def _normal(n: int, directions: int, seed: int, *, like: Tensor) -> Tensor:
     generator = torch.Generator().manual_seed(int(own >> 1))
     dtype = torch.promote_types(like.dtype, torch.float32)
     return torch.randn(n, directions, generator=generator, dtype=dtype, device="cpu").to(like.device)
+
+
+@lru_cache(maxsize=16)
+def _uniform_columns(n: int, directions: int, seed: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Uniform orthonormal columns that have no mean; all clouds of one shape are compared with the same draws."""
+    drawn_NR = _normal(n, directions, seed, like=torch.empty(0, dtype=dtype, device=device))
+    lower_RR, mean_R = _orthonormal(drawn_NR)
+    return torch.linalg.solve_triangular(lower_RR, (drawn_NR - mean_R).T, upper=False).T
 
 
 def _orthonormal(drawn_NR: Tensor) -> tuple[Tensor, Tensor]:

@@ -22,7 +22,7 @@ CONTROL_POINTS = 1024  # of a Gaussian control: their dimension is then known to
 
 
 class Spectrum:
-    """Moments of a cloud with the squared singular values that follow from them; each spectrum is computed once.
+    """Moments of a cloud with the squared singular values that follow from them, each computed once, on the host.
 
     Those below ``4√D·ε`` of the largest (ε of float64; rounding was measured to reach a tenth of that) count as 0: the
     square roots of rounding would otherwise fill the empty directions of a low-rank cloud.
@@ -37,12 +37,24 @@ class Spectrum:
         """Squared singular values about the mean, ascending; those that were given, where they are known already."""
         if self._centred is not None:
             return self._centred
-        return _without_rounding(torch.linalg.eigvalsh(self.moments.scatter))
+        known = "_decomposed" in self.__dict__
+        values_D = self._decomposed[0] if known else torch.linalg.eigvalsh(self.moments.scatter)
+        return _without_rounding(values_D.cpu())
+
+    @property
+    def vectors(self) -> Tensor:
+        """The principal directions ``(D, D)`` as columns, ascending."""
+        return self._decomposed[1]
+
+    @cached_property
+    def _decomposed(self) -> tuple[Tensor, Tensor]:
+        values_D, vectors_DD = torch.linalg.eigh(self.moments.scatter)
+        return values_D, vectors_DD
 
     @cached_property
     def uncentred(self) -> Tensor:
         """The same about the origin."""
-        return _without_rounding(torch.linalg.eigvalsh(self.moments.second))
+        return _without_rounding(torch.linalg.eigvalsh(self.moments.second).cpu())
 
 
 def _without_rounding(values_D: Tensor) -> Tensor:

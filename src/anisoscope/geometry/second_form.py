@@ -27,6 +27,7 @@ _PCA_STEPS = 6
 _PCA_STEPS_MORE = 1  # each tilt is a step as well
 _TILTS = 2
 _SINGULAR = 1e-7
+_DEPENDENT = 1e-5  # of a unit column, left after the others are taken off
 _LEAST_FREE = 1e-3
 _RIDGE = 1e-9
 _COORDINATE_LIMIT = 0.1  # noise variance over tangent variance, per direction
@@ -91,7 +92,7 @@ def second_forms(
         owns.append(own_share(y_PKD @ tangent_PDd, along_Pd))
         for _ in range(_TILTS):
             tilted = _solver(y_PKD @ tangent_PDd, weight_PK[part], reach_P)
-            tangent_PDd = torch.linalg.qr((tilted.rows[:, 1 : dim + 1] @ y_PKD).mT).Q
+            tangent_PDd = orthonormal((tilted.rows[:, 1 : dim + 1] @ y_PKD).mT)
         solver = _solver(y_PKD @ tangent_PDd, weight_PK[part], reach_P)
         table_Pmm, square_PK = _table(y_PKD, solver, dim)
         tables.append(table_Pmm / reach_P[:, None, None] ** 4)
@@ -129,15 +130,35 @@ def local_pca(y_PKD: Tensor, dim: int, start_PDd: Tensor | None = None) -> tuple
     if start_PDd is None:
         shape, generator = (y_PKD.shape[1], dim), torch.Generator().manual_seed(0)
         start_Kd = torch.randn(shape, generator=generator, dtype=torch.float64, device="cpu").to(y_PKD.device)
-        basis_PDd = torch.linalg.qr(y_PKD.mT @ (start_Kd - start_Kd.mean(0))).Q
+        basis_PDd = orthonormal(y_PKD.mT @ (start_Kd - start_Kd.mean(0)))
     else:
         basis_PDd = start_PDd
     for _ in range(_PCA_STEPS if start_PDd is None else _PCA_STEPS_MORE):
-        basis_PDd = torch.linalg.qr(y_PKD.mT @ _centred(y_PKD @ basis_PDd)).Q
+        basis_PDd = orthonormal(y_PKD.mT @ _centred(y_PKD @ basis_PDd))
     u_PKd = _centred(y_PKD @ basis_PDd)
     # Iteration finds the span before the directions in it, and the smallest variance must not be a mixture.
     squares_Pd, turn_Pdd = torch.linalg.eigh(u_PKd.mT @ u_PKd)
     return basis_PDd @ turn_Pdd.flip(2), squares_Pd.flip(1).clamp_min(0)
+
+
+def orthonormal(columns_PDd: Tensor) -> Tensor:
+    """Orthonormal bases of the spans of the columns of many matrices.
+
+    A GPU decomposes them one by one, which takes longer than everything around it. There columns are made orthonormal
+    by Cholesky's factor of their Gram matrix, twice; matrices whose columns nearly depend on one another are left to
+    the decomposition.
+    """
+    if not columns_PDd.is_cuda:
+        return torch.linalg.qr(columns_PDd).Q
+    length_P1d = torch.linalg.vector_norm(columns_PDd, dim=1, keepdim=True)
+    basis_PDd = columns_PDd / length_P1d.clamp_min(_TINY)
+    for _ in range(2):
+        upper_Pdd, failed_P = torch.linalg.cholesky_ex(basis_PDd.mT @ basis_PDd, upper=True)
+        basis_PDd = torch.linalg.solve_triangular(upper_Pdd, basis_PDd, upper=True, left=False)
+        failed_P = (failed_P > 0) | (upper_Pdd.diagonal(dim1=1, dim2=2).abs().amin(1) < _DEPENDENT)
+        if bool(failed_P.any()):
+            basis_PDd[failed_P] = torch.linalg.qr(columns_PDd[failed_P]).Q
+    return basis_PDd
 
 
 def own_share(u_PKd: Tensor, squares_Pd: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ from anisoscope.errors import broken
 from anisoscope.geometry.cloud import Cloud, as_cloud
 from anisoscope.stats.given import as_tensor
 
-_RIDGE = 1e-13
+RIDGE = 1e-13
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,23 @@ def semi_nmf(
     >>> fit.converged, bool((fit.codes >= 0).all()), fit.loss_trace[-1] < fit.loss_trace[0]
     (True, True, True)
     """
-    x_ND = as_cloud(x, at_least=2)
+    x_ND, codes_NK, energy, seed = begin(as_cloud(x, at_least=2), rank, generator, start, iterations, tolerance)
+    light_ND = x_ND.to(codes_NK.dtype)
+    codes_KN, concepts, trace, converged = _descend(
+        x_ND.double(), light_ND, codes_NK.T.contiguous(), energy, iterations, tolerance
+    )
+    return SemiNMF(concepts, codes_KN.T.contiguous(), tuple(trace), converged, seed)
+
+
+def begin(
+    x_ND: Tensor,
+    rank: int,
+    generator: torch.Generator | None,
+    start: Tensor | None,
+    iterations: int,
+    tolerance: float,
+) -> tuple[Tensor, Tensor, float, int]:
+    """Rows, first codes, energy of the rows and the seed, once everything asked for is known to be possible."""
     n, width = x_ND.shape
     if not 1 <= rank <= min(n, width):
         raise broken(
@@ -124,23 +140,18 @@ def semi_nmf(
             "iterations must be at least 1 and tolerance not negative", f"{iterations}, {tolerance}", "raise them"
         )
     work = torch.promote_types(x_ND.dtype, torch.float32)
-    light_ND = x_ND.to(work)
-    x_ND = x_ND.double()
     seed = 0 if generator is None else generator.initial_seed()
     if start is None:
-        codes_NK = _nearest_of_seeded_rows(light_ND, rank, seed)
+        codes_NK = _nearest_of_seeded_rows(x_ND.to(work), rank, seed)
     else:
         if start.shape != (n, rank) or bool((start < 0).any()) or not bool((start.sum(0) > 0).all()):
             rule = f"start must be nonnegative codes of shape {(n, rank)}, no column all zero"
             raise broken(rule, tuple(start.shape), "clip it at 0 and use every concept")
         codes_NK = start.to(x_ND.device, work)
-    energy = float(torch.linalg.vector_norm(x_ND)) ** 2
+    energy = float(torch.linalg.vector_norm(x_ND.double())) ** 2
     if energy == 0:
         raise broken("a cloud to factorise must have a nonzero row", "all rows zero", "use another layer")
-    codes_KN, concepts, trace, converged = _descend(
-        x_ND, light_ND, codes_NK.T.contiguous(), energy, iterations, tolerance
-    )
-    return SemiNMF(concepts, codes_KN.T.contiguous(), tuple(trace), converged, seed)
+    return x_ND, codes_NK, energy, seed
 
 
 def _descend(
@@ -153,7 +164,7 @@ def _descend(
     work = codes_KN.dtype
     concepts, loss = _concepts(x_ND, codes_KN, energy)
     trace = [loss]
-    best = codes_KN.clone()  # the best point so far; `codes_KN` may run ahead of it
+    best, best_concepts = codes_KN.clone(), concepts  # the best point so far; `codes_KN` may run ahead of it
     momentum, ceiling, ahead, converged = 0.7, 1.0, False, False
     while len(trace) <= iterations and not converged:
         gram_KK, target_KN = (concepts @ concepts.T).to(work), (light_ND @ concepts.to(work).T).T.contiguous()
@@ -163,15 +174,15 @@ def _descend(
             trace.append(trace[-1])
             converged = not ahead
             ceiling, momentum, ahead = momentum, momentum * 0.6, False
-            codes_KN = best.clone()
-            concepts, _ = _concepts(x_ND, codes_KN, energy)
+            codes_KN, concepts = best.clone(), best_concepts
             continue
         trace.append(loss)
+        best_concepts = concepts
         converged = len(trace) > 10 and trace[-11] - loss <= tolerance * loss
         codes_KN, best = (codes_KN + momentum * (codes_KN - best)).clamp_min(0), codes_KN
         ahead = True
         momentum, ceiling = min(ceiling, momentum * 1.1), min(1.0, ceiling * 1.02)
-    return best, _concepts(x_ND, best, energy)[0], trace, converged
+    return best, best_concepts, trace, converged
 
 
 def _concepts(x_ND: Tensor, codes_KN: Tensor, energy: float) -> tuple[Tensor, float]:
@@ -181,7 +192,7 @@ def _concepts(x_ND: Tensor, codes_KN: Tensor, energy: float) -> tuple[Tensor, fl
     """
     codes_KN = codes_KN.double()
     moment_KD, gram_KK = codes_KN @ x_ND, codes_KN @ codes_KN.T
-    ridge = _RIDGE * gram_KK.diagonal().max() * torch.eye(len(gram_KK), dtype=gram_KK.dtype, device=gram_KK.device)
+    ridge = RIDGE * gram_KK.diagonal().max() * torch.eye(len(gram_KK), dtype=gram_KK.dtype, device=gram_KK.device)
     concepts = torch.linalg.solve(gram_KK + ridge, moment_KD)
     captured = 2 * (concepts * moment_KD).sum() - (concepts * (gram_KK @ concepts)).sum()
     return concepts, 1 - float(captured) / energy

@@ -91,6 +91,14 @@ class Subspace:
         whole = torch.linalg.qr(self.basis, mode="complete").Q
         return Subspace(whole[:, self.rank :], method=f"complement of {self.method}", n=self.n, seed=self.seed)
 
+    def leading(self, rank: int) -> Subspace:
+        """The first directions of a method that ranks them by variance: what it would have found at that rank."""
+        if self.method not in ("pca", "svd") or self.spectrum is None or not 1 <= rank <= self.rank:
+            rule = f"leading directions must be 1…{self.rank} of pca or svd"
+            raise broken(rule, f"{rank} of {self.method}", "fit that rank by itself")
+        explained = float(self.spectrum[:rank].sum() / self.spectrum.sum())
+        return Subspace(self.basis[:, :rank], self.method, self.spectrum, explained, self.n, self.seed)
+
     def project(self, x: Cloud) -> Tensor:
         """The part of each row inside, in the full space and in float64."""
         rows = as_tensor(x).detach().double()
@@ -139,13 +147,14 @@ def fit_subspace(
     rank: int | str,
     generator: torch.Generator | None = None,
     iterations: int = 500,
+    factors: SemiNMF | None = None,
 ) -> Subspace:
     """Fit K directions to a cloud, or to its ``Moments`` where the method needs no more.
 
     ``method``: ``pca`` (centred), ``svd`` (uncentred), ``semi_nmf`` (the span of its concepts; rows only), and the
     ablations ``haar`` (random) and ``mean`` (the mean direction alone), or one that was registered. ``rank``: a number,
     an explained share such as ``"95%"``, or ``"id"`` for the TwoNN dimension of the rows, rounded. Semi-NMF makes at
-    most ``iterations``.
+    most ``iterations``, unless its ``factors`` of these rows are given.
     """
     vocabulary.require("method", method, vocabulary.PROXIES)
     rows = None if isinstance(x, Moments) else as_cloud(x, at_least=2)
@@ -164,18 +173,17 @@ def fit_subspace(
     spectrum, vectors = torch.linalg.eigh(second)
     spectrum, vectors = spectrum.flip(0).clamp_min(0) / max(n - centred, 1), vectors.flip(1)
     k = _resolved_rank(rank, rows, spectrum, method, n)
-    factors = None
     if method == "haar":
-        basis = _random_basis(moments.width, k, seed).to(second.device)
+        basis, factors = _random_basis(moments.width, k, seed).to(second.device), None
         spectrum = _along(second, basis) / max(n - 1, 1)
     elif method == "semi_nmf":
         if rows is None:
             raise broken("semi_nmf must be fitted on rows", "Moments", "pass the rows, or use svd")
-        factors = semi_nmf(rows, k, generator=generator, iterations=iterations)
+        factors = factors or semi_nmf(rows, k, generator=generator, iterations=iterations)
         basis = torch.linalg.qr(factors.concepts.T.double()).Q
         spectrum = _along(second, basis) / max(n, 1)
     else:
-        basis = vectors[:, :k]
+        basis, factors = vectors[:, :k], None
     explained = float(_along(second, basis).sum() / second.diagonal().sum())
     return Subspace(basis, method, spectrum, explained, n, seed, factors)
 

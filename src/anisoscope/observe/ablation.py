@@ -16,9 +16,16 @@ _CONCEPTS, _TOKENS = 8, 6
 def rank_questions(observed: Observation, request: Request, each: Each = each_in_turn) -> list[Question]:
     """The first method at the other ranks that were asked for, against ``haar`` alone."""
     bare = replace(request, proxies=request.proxies[:1], subsets=(MAIN_SUBSET,), nulls=("haar",), ranks=())
+    if not request.ranks:
+        return []
+    asked = [replace(bare, rank=rank, isotropy=False) for rank in request.ranks]
+    views = ("representation", "weight")
+    if request.proxies[0] not in ("pca", "svd"):
+        return [Question(fit_proxies(observed, one, each, views=views), one, {}) for one in asked]
+    highest = fit_proxies(observed, replace(bare, rank=max(request.ranks)), each, views=views)
     return [
-        Question(fit_proxies(observed, asked, each, views=("representation", "weight")), asked, {})
-        for asked in (replace(bare, rank=rank, isotropy=False) for rank in request.ranks)
+        Question({place: (a.leading(one.rank), b.leading(one.rank)) for place, (a, b) in highest.items()}, one, {})
+        for one in asked
     ]
 
 

@@ -12,7 +12,8 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -38,10 +39,10 @@ def cores_are_spare() -> bool:
 
 
 class JudgeBeside:
-    """Judges elsewhere if cores are spare when it is first asked, else here."""
+    """Judges on a GPU of this process, elsewhere if cores are spare when it is first asked, or here."""
 
-    def __init__(self, brief: Brief) -> None:
-        self._brief = brief
+    def __init__(self, brief: Brief, device: Callable[[], torch.device | None] = lambda: None) -> None:
+        self._brief, self._device = brief, device
         self._judge: Judging | None = None
 
     def judged(self, observed: Observation) -> Judgement:
@@ -62,6 +63,8 @@ class JudgeBeside:
             self._judge.dismiss()
 
     def _chosen(self) -> Judging:
+        if self._judge is None and (device := self._device()) is not None:
+            self._judge = Judge(replace(self._brief, device=device))
         if self._judge is None:
             # What was registered from a script or a notebook exists in this process alone.
             plugins = origins(outside_modules())

@@ -61,6 +61,7 @@ class Brief:
     anchor: int | None
     resumable: bool = False
     keep: bool = False
+    device: torch.device | None = None  # that observations are judged on; None: where they are
 
 
 @runtime_checkable
@@ -87,7 +88,7 @@ class Judge:
 
     def __init__(self, brief: Brief, each: Each = each_in_turn) -> None:
         self._request, self._anchor, self._each = brief.request, brief.anchor, each
-        self._resumable, self._keep = brief.resumable, brief.keep
+        self._resumable, self._keep, self._device = brief.resumable, brief.keep, brief.device
         self._tokens = 0
         self._initial: Evidences = {}
         self._early: Statistics = {}
@@ -113,7 +114,7 @@ class Judge:
 
     def remember(self, memory: Memory) -> None:
         """Take up where ``memory`` left off."""
-        self._tokens = memory.tokens
+        self._tokens, memory = memory.tokens, memory if self._device is None else memory.to(self._device)
         self._early = memory.occasions.get("early", {})
         self.trajectories.restore(memory.occasions.get("trajectory", {}))
         self._held = {
@@ -133,7 +134,7 @@ class Judge:
 
     def judged(self, observed: Observation) -> Judgement:
         """Rows of the next observation; raises if it cannot be judged."""
-        observed = self._counted(observed)
+        observed = self._counted(observed if self._device is None else observed.to(self._device))
         sizes = observed.units(0), observed.units(1)
         if min(sizes) < 2:
             raise broken(

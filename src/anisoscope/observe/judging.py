@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from anisoscope.capture.sites import SiteKey
 from anisoscope.evidence.conclude import conclude
@@ -17,6 +18,8 @@ from anisoscope.evidence.energy import EnergyShare
 from anisoscope.evidence.inference import draws_to_tell
 from anisoscope.evidence.result import Evidence
 from anisoscope.evidence.units import Units, forget_shared
+from anisoscope.geometry.semi_nmf import SemiNMF
+from anisoscope.geometry.semi_nmf_together import semi_nmf_together
 from anisoscope.geometry.subspace import Method, Subspace, fit_subspace
 from anisoscope.observe.gradients import Gradients
 from anisoscope.observe.statistics import Cloud, Observation
@@ -99,11 +102,11 @@ def fit_proxies(
         if view.name in PROXIES[method].views
     ]
 
+    factors = _factors_on_device(observed, places, request) if observed.on_cuda else {}
+
     def fit(place: Place) -> tuple[Subspace, Subspace]:
         generator = torch.Generator().manual_seed(request.seed)
-        tensor = VIEWS[place.view].fitted_on
-        first, second = (observed.cloud(place.view, place.at, tensor, fold) for fold in (0, 1))
-        a, b = (_fitted(c, place.subset, place.proxy, request.rank, generator) for c in (first, second))
+        a, b = (_fitted(observed, place, fold, request.rank, generator, factors) for fold in (0, 1))
         return a, b
 
     return dict(zip(places, each(fit, places), strict=True))
@@ -176,11 +179,41 @@ def _asked(request: Request, observed: Observation, initial: Evidence | None, ca
     return [null for null in request.nulls if possible(null)]
 
 
-def _fitted(cloud: Cloud, selection: str, method: Method, rank: int, generator: torch.Generator) -> Subspace:
-    word = PROXIES[method]
-    source = cloud.sample(selection).values.float() if word.needs == "sample" else cloud.of(selection)
-    rank = word.rank or rank
-    return fit_subspace(source, method=method, rank=rank, generator=generator, iterations=SEMI_NMF_ITERATIONS)
+def _fitted(
+    observed: Observation,
+    place: Place,
+    fold: int,
+    rank: int,
+    generator: torch.Generator,
+    factors: Mapping[tuple[Place, int], SemiNMF],
+) -> Subspace:
+    cloud, word = _cloud(observed, place, fold), PROXIES[place.proxy]
+    source = cloud.sample(place.subset).values.float() if word.needs == "sample" else cloud.of(place.subset)
+    options = {"generator": generator, "iterations": SEMI_NMF_ITERATIONS, "factors": factors.get((place, fold))}
+    return fit_subspace(source, method=place.proxy, rank=word.rank or rank, **options)
+
+
+def _cloud(observed: Observation, place: Place, fold: int) -> Cloud:
+    return observed.cloud(place.view, place.at, VIEWS[place.view].fitted_on, fold)
+
+
+def _factors_on_device(
+    observed: Observation, places: Sequence[Place], request: Request
+) -> dict[tuple[Place, int], SemiNMF]:
+    """The factorisations of all clouds of one width together: one by one they would be all launches and no work."""
+    widths: dict[int, dict[tuple[Place, int], Tensor]] = {}
+    for place in places:
+        if place.proxy == "semi_nmf":
+            for fold in (0, 1):
+                values = _cloud(observed, place, fold).sample(place.subset).values.float()
+                widths.setdefault(values.shape[1], {})[place, fold] = values
+    found: dict[tuple[Place, int], SemiNMF] = {}
+    for clouds in widths.values():
+        generator = torch.Generator().manual_seed(request.seed)
+        options = {"generator": generator, "iterations": SEMI_NMF_ITERATIONS}
+        fits = semi_nmf_together(list(clouds.values()), request.rank, **options)
+        found |= dict(zip(clouds, fits, strict=True))
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,8 @@ def held_units(observed: Observation, at: SiteKey, held: int, subspace: Subspace
 
 def bilinear_units(stacked: Stacked, subspace: Subspace) -> BilinearUnits:
     """Sequences put side by side as the units of a linear map's gradient."""
-    return BilinearUnits(stacked.ids, stacked.inputs, stacked.deltas, subspace.basis, stacked.unit)
+    basis = subspace.basis.to(stacked.inputs.device)
+    return BilinearUnits(stacked.ids.cpu(), stacked.inputs, stacked.deltas, basis, stacked.unit)
 
 
 def stacked_sequences(observed: Observation, at: SiteKey, fold: int, under: str | None) -> Stacked:

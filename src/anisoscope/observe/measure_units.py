@@ -22,7 +22,6 @@ from anisoscope.geometry.material import Material, Spectrum
 from anisoscope.geometry.registry import MeasureMethod
 from anisoscope.geometry.results import Estimate
 from anisoscope.stats.directions import UnitSum
-from anisoscope.stats.moments import Moments
 
 GROUPS = 16
 
@@ -36,20 +35,20 @@ class MeasureUnits:
     effective: float
 
     @classmethod
-    def of(cls, moments: Moments, rows_ND: Tensor, units_N: Tensor) -> MeasureUnits | None:
+    def of(cls, spectrum: Spectrum, rows_ND: Tensor, units_N: Tensor) -> MeasureUnits | None:
         """From the rows that were kept of a cloud; None where fewer than 8 units are behind them."""
         unit_N = torch.unique(units_N, return_inverse=True)[1]
         units = int(unit_N.max()) + 1
         if units < FEWEST_EFFECTIVE:
             return None
-        centred_ND = rows_ND.double() - moments.mean
+        centred_ND = rows_ND.double() - spectrum.moments.mean
         energy_n = torch.zeros(units, dtype=torch.float64, device=rows_ND.device)
         energy_n.index_add_(0, unit_N, centred_ND.square().sum(1))
         effective = effective_units(energy_n)
         if effective < FEWEST_EFFECTIVE:
             return None
         group_N = unit_N % GROUPS if units > GROUPS else unit_N  # units are numbered by a hash: groups are random
-        return cls(_spectra(moments, centred_ND, group_N), _directions(rows_ND, group_N), effective)
+        return cls(_spectra(spectrum, centred_ND, group_N), _directions(rows_ND, group_N), effective)
 
     def estimate(self, method: MeasureMethod, found: Estimate) -> Estimate:
         """The estimate with its interval, where the measure can be taken again without a group."""
@@ -74,29 +73,26 @@ class MeasureUnits:
         return torch.tensor(values, dtype=torch.float64, device="cpu") if len(values) == len(parts) else None
 
 
-def kept_units(material: Material, moments: Moments, samples: Sequence[Any]) -> MeasureUnits | None:
+def kept_units(material: Material, samples: Sequence[Any]) -> MeasureUnits | None:
     """The units behind a cloud of two folds, whose samples are given."""
-    if material.sample is None:
+    if material.sample is None or material.spectrum is None:
         return None
-    return MeasureUnits.of(moments, material.sample, torch.cat([sample.sequences for sample in samples]))
+    return MeasureUnits.of(material.spectrum, material.sample, torch.cat([sample.sequences for sample in samples]))
 
 
-def _spectra(moments: Moments, centred_ND: Tensor, group_N: Tensor) -> list[Spectrum]:
+def _spectra(whole: Spectrum, centred_ND: Tensor, group_N: Tensor) -> list[Spectrum]:
     """Spectra without each group; their moments are written in the eigenbasis, and count as many rows as the whole."""
-    vectors_DD = torch.linalg.eigh(moments.scatter).eigenvectors
-    along_ND = centred_ND @ vectors_DD
+    moments, along_ND = whole.moments, centred_ND @ whole.vectors
     groups, width = int(group_N.max()) + 1, centred_ND.shape[1]
     squares_GD = along_ND.new_zeros(groups, width).index_add_(0, group_N, along_ND.square())
     sums_GD = along_ND.new_zeros(groups, width).index_add_(0, group_N, along_ND)
     count_G = along_ND.new_zeros(groups).index_add_(0, group_N, along_ND.new_ones(len(group_N)))
     left_G = (count_G.sum() - count_G)[:, None]
     variance_GD = (squares_GD.sum(0) - squares_GD) / left_G - ((sums_GD.sum(0) - sums_GD) / left_G).square()
-    found = []
-    for variance_D in variance_GD.clamp_min(0):
-        scatter_D = variance_D * moments.count
-        diagonal = replace(moments, scatter=torch.diag(scatter_D), third=None, fourth=None)
-        found.append(Spectrum(diagonal, centred=scatter_D.sort().values))
-    return found
+    scatter_GD = variance_GD.clamp_min(0) * moments.count
+    sorted_GD = scatter_GD.sort(1).values.cpu()
+    diagonals = [replace(moments, scatter=torch.diag(scatter_D), third=None, fourth=None) for scatter_D in scatter_GD]
+    return [Spectrum(one, centred=values_D) for one, values_D in zip(diagonals, sorted_GD, strict=True)]
 
 
 def _directions(rows_ND: Tensor, group_N: Tensor) -> list[UnitSum]:

@@ -7,13 +7,14 @@ proxies and evidence are computed again, from the same numbers to the same numbe
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from anisoscope.errors import AnisoscopeError
-from anisoscope.observe.statistics import Between, Name, Statistics
+from anisoscope.observe.statistics import Between, Name, Statistics, copied_statistics
 from anisoscope.stats.moments import Moments
 from anisoscope.stats.reservoir import Reservoir
 
@@ -31,6 +32,11 @@ class Memory:
     frozen: bool = False  # whether the anchored proxies are fixed
     steps: dict[str, int] = field(default_factory=dict)  # of the occasions that are observations
     occasions: dict[str, Statistics] = field(default_factory=dict)
+
+    def to(self, device: torch.device) -> Memory:
+        """The same on another device."""
+        moved = {what: copied_statistics(part, lambda t: t.to(device)) for what, part in self.occasions.items()}
+        return replace(self, occasions=moved)
 
     def to_bytes(self) -> bytes:
         """As a safetensors file."""

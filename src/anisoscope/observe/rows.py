@@ -88,7 +88,7 @@ def measure_rows(observed: Observation, each: Each = each_in_turn) -> list[Row]:
         )
         common = stamp(observed) | at_columns(at) | {"view": "representation", "tensor": tensor, "subset": subset}
         common |= {"width": moments.width}
-        units = kept_units(material, moments, samples)
+        units = kept_units(material, samples)  # before measures: the decomposition it needs serves them too
         return [
             estimate_row(
                 common,

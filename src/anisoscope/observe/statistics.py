@@ -170,12 +170,16 @@ class Observation:
         assert isinstance(total, Tensor)
         return total
 
+    def to(self, device: torch.device) -> Observation:
+        """The same on another device."""
+        return self.copied(lambda tensor: tensor.to(device))
+
     def copied(self, copy: Callable[[Tensor], Tensor]) -> Observation:
         """The same with every tensor copied, for instance to the host."""
         return replace(
             self,
-            statistics=_copied(self.statistics, copy),
-            others={null: _copied(statistics, copy) for null, statistics in self.others.items()},
+            statistics=copied_statistics(self.statistics, copy),
+            others={null: copied_statistics(statistics, copy) for null, statistics in self.others.items()},
             probe={at: _copied_one(kept, copy) for at, kept in self.probe.items()},
             frequency=None if self.frequency is None else copy(self.frequency),
             embedding=None if self.embedding is None else copy(self.embedding),
@@ -230,7 +234,8 @@ def _merge(a: Statistic, b: Statistic) -> Statistic:
     return a.merge(b)
 
 
-def _copied(statistics: Statistics, copy: Callable[[Tensor], Tensor]) -> Statistics:
+def copied_statistics(statistics: Statistics, copy: Callable[[Tensor], Tensor]) -> Statistics:
+    """The same with every tensor copied."""
     return {name: _copied_one(statistic, copy) for name, statistic in statistics.items()}
 
 

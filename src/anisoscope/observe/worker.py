@@ -1,9 +1,10 @@
 """Judging off the training path: a thread that takes observations one by one, in order.
 
 At most ``pending`` observations wait; after that the training waits for the thread, so that nothing is lost and two
-runs give the same rows. On a GPU the statistics are moved to the host first, on a stream of their own; those that wait
-to be moved take at most a tenth of its memory (or one observation). Judging is done on the host, each site on one core,
-so that numbers do not depend on how many there are; where cores are spare, in a process of its own (``beside``).
+runs give the same rows. Statistics on a GPU stay there and are judged on a stream of their own, or are moved to the
+host first (``where``); those on the GPU take at most a tenth of its memory (or one observation). On the host each site
+is judged on one core, so that numbers do not depend on how many there are; where cores are spare, in a process of its
+own (``beside``).
 """
 
 from __future__ import annotations
@@ -63,15 +64,17 @@ class Ferry:
 
 
 class Worker:
-    """Runs ``judge`` on every observation submitted."""
+    """Runs ``judge`` on every observation submitted; those on a GPU stay there if ``on_device`` says so."""
 
-    def __init__(self, judge: Callable[[Observation], None], *, pending: int = 8) -> None:
-        self._judge = judge
+    def __init__(
+        self, judge: Callable[[Observation], None], *, pending: int = 8, on_device: Callable[[], bool] = lambda: False
+    ) -> None:
+        self._judge, self._stays = judge, on_device
         self._moving: queue.Queue[tuple[Observation, torch.cuda.Event] | None] = queue.Queue()
-        self._waiting: queue.Queue[Observation | None] = queue.Queue(maxsize=max(1, pending))
+        self._waiting: queue.Queue[tuple[Observation, torch.cuda.Event | None] | None] = queue.Queue(max(1, pending))
         self._threads: list[threading.Thread] = []
         self._left: list[int] = []
-        self._on_device = 0  # bytes that wait to be moved
+        self._on_device = 0  # bytes that wait to be moved, or judged where they are
         self._lock = threading.Condition()
         # A thread that is still at work when the interpreter goes would take the whole program down with it.
         atexit.register(_end_in_peace, weakref.ref(self))
@@ -90,8 +93,9 @@ class Worker:
             ]
             for thread in self._threads:
                 thread.start()
-        event, size, room = None, 0, 0
+        event, size, room, stays = None, 0, 0, False
         if observed.on_cuda:
+            stays = self._stays()
             event = torch.cuda.Event()
             event.record()
             size, room = observed.bytes, torch.cuda.get_device_properties().total_memory // 10
@@ -99,8 +103,8 @@ class Worker:
             self._lock.wait_for(lambda: self._on_device == 0 or self._on_device + size <= room)
             self._on_device += size
             self._left.append(observed.step)
-        if event is None:
-            self._waiting.put(observed)  # in order: a training is on one device
+        if event is None or stays:
+            self._waiting.put((observed, event))  # in order: a training is on one device
         else:
             self._moving.put((observed, event))
 
@@ -136,21 +140,31 @@ class Worker:
             with self._lock:
                 self._on_device -= size
                 self._lock.notify_all()
-            self._waiting.put(observed)
+            self._waiting.put((observed, None))
             del observed, item
         self._waiting.put(None)
 
     def _work(self) -> None:
         _modest()
-        while (observed := self._waiting.get()) is not None:
+        stream: torch.cuda.Stream | None = None
+        while (item := self._waiting.get()) is not None:
+            observed, event = item
+            size = 0 if event is None else observed.bytes
+            if event is not None:
+                stream = stream or torch.cuda.Stream()
+                stream.wait_event(event)
             try:
-                self._judge(observed)
+                with contextlib.nullcontext() if event is None else torch.cuda.stream(stream):
+                    self._judge(observed)
             except BaseException:  # a judge records what goes wrong; if even that fails, the training must not wait
                 traceback.print_exc()
+            if stream is not None:
+                stream.synchronize()  # the training may be given this memory as soon as it is let go
             tensors = observed.tensors()
-            del observed
+            del observed, item
             _let_go(tensors)
             with self._lock:
+                self._on_device -= size
                 self._left.pop(0)
                 self._lock.notify_all()
 
