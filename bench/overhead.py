@@ -117,11 +117,17 @@ def always(training: Training, *, rounds: int, block: int, views: tuple[str, ...
 
 
 def default(
-    training: Training, *, steps: int, breaks: Sequence[int], bare_steps: int, frequency: bool = False
+    training: Training,
+    *,
+    steps: int,
+    breaks: Sequence[int],
+    bare_steps: int,
+    frequency: bool = False,
+    evaluate: str = "auto",
 ) -> dict[str, float]:
     """One observed training with bare stretches between its sections, each section against those around it."""
     training.run(WARM_UP)
-    scope = Scope(training.model, steps=steps, strict=True, frequency=frequency)
+    scope = Scope(training.model, steps=steps, strict=True, frequency=frequency, evaluate=evaluate)
 
     def watched(count: int) -> None:
         training.run(count, scope)

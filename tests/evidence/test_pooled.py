@@ -8,7 +8,7 @@ import torch
 
 from anisoscope import Subspace, judge
 from anisoscope.evidence.inference import Spread
-from anisoscope.evidence.pooled import pool
+from anisoscope.evidence.pooled import Layer, pool
 
 
 def layers(seed, *, count=4, n=24, lift=1.0, shared=True):
@@ -24,6 +24,10 @@ def layers(seed, *, count=4, n=24, lift=1.0, shared=True):
     return found
 
 
+def pooled(found, null):
+    return pool([Layer.of(e) for e in found], null)
+
+
 def judged(clouds, nulls=("haar", "axes")):
     proxy = Subspace(torch.eye(10, 3, dtype=torch.float64))
     return [judge(g, proxy, nulls=nulls, resamples=19, isotropy=False) for g in clouds]
@@ -31,7 +35,7 @@ def judged(clouds, nulls=("haar", "axes")):
 
 def test_the_pooled_effect_is_the_mean_of_logarithms_with_a_joint_jackknife():
     clouds = layers(1)
-    found = pool(judged(clouds), "haar")
+    found = pooled(judged(clouds), "haar")
 
     def mean_log_odds(kept):
         logs = []
@@ -50,7 +54,7 @@ def test_the_pooled_effect_is_the_mean_of_logarithms_with_a_joint_jackknife():
 
 def test_layers_that_share_their_sequences_are_not_independent_witnesses():
     together, apart = (
-        np.mean([pool(judged(layers(seed, shared=shared)), "haar").se for seed in range(10)])
+        np.mean([pooled(judged(layers(seed, shared=shared)), "haar").se for seed in range(10)])
         for shared in (True, False)
     )
     assert together > 1.2 * apart
@@ -59,7 +63,7 @@ def test_layers_that_share_their_sequences_are_not_independent_witnesses():
 def test_the_interval_holds_the_truth():
     """The proxy's coordinates are three times as strong: pooled over four layers that share their sequences."""
     missed = 0
-    found = [pool(judged(layers(seed, lift=math.sqrt(3.0))), "haar") for seed in range(150)]
+    found = [pooled(judged(layers(seed, lift=math.sqrt(3.0))), "haar") for seed in range(150)]
     truth = float(np.mean([math.log(f.value) for f in found]))
     for f in found:
         missed += not math.log(f.low) <= truth <= math.log(f.high)
@@ -75,9 +79,9 @@ def test_independent_sides_add_their_errors():
 def test_without_units_there_is_no_interval():
     proxy = Subspace(torch.eye(10, 3, dtype=torch.float64))
     rows = torch.randn(60, 10, dtype=torch.float64)
-    found = pool([judge(rows, proxy, resamples=19, isotropy=False)] * 2, "haar")
+    found = pooled([judge(rows, proxy, resamples=19, isotropy=False)] * 2, "haar")
     assert found.low is None
-    assert pool([], "haar") is None
+    assert pooled([], "haar") is None
 
 
 def test_the_smallest_effect_that_would_be_seen_is_seen_in_four_of_five():
@@ -98,7 +102,7 @@ def test_a_layer_without_gradients_stays_in_the_count():
     clouds = layers(1)
     found = judged([clouds[0], torch.zeros_like(clouds[0])])
     assert math.isnan(found[1].enrichment["haar"].value)
-    assert pool(found, "haar").low is None
+    assert pooled(found, "haar").low is None
 
 
 def test_layers_of_other_units_have_no_common_interval():
@@ -108,7 +112,7 @@ def test_layers_of_other_units_have_no_common_interval():
         judge(g, proxy, groups=ids, resamples=9, isotropy=False)
         for g, ids in ((a, torch.arange(24)), (b, torch.arange(24) + 5))
     ]
-    assert pool(other, "haar").low is None
+    assert pooled(other, "haar").low is None
 
 
 def test_a_side_that_few_units_dominate_refuses_the_comparison():

@@ -12,6 +12,7 @@ from anisoscope.geometry.subspace import Subspace
 from anisoscope.observe import local
 from anisoscope.observe.judging import Place, Request
 from anisoscope.observe.local import local_rows
+from anisoscope.observe.rows import adjusted
 from anisoscope.observe.statistics import Name, Observation
 from anisoscope.stats.reservoir import Selection
 from anisoscope.stats.running import Running
@@ -40,7 +41,7 @@ def observed(activations, gradients, counts=None):
 def judged(found, basis):
     place = Place("representation", SiteKey(0), "all", "pca")
     request = Request(("pca",), basis.shape[1], ("all",), ("haar",), 99, 0)
-    rows = local_rows(found, {place: (Subspace(basis), Subspace(basis))}, request)
+    rows = adjusted(local_rows(found, {place: (Subspace(basis), Subspace(basis))}, request))
     return {(r["measure"], r["variant"], r["subset"]): r for r in rows}
 
 

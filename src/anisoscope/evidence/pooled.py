@@ -3,16 +3,35 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from anisoscope.evidence.inference import FEWEST_EFFECTIVE, Spread
 from anisoscope.evidence.result import Evidence
 from anisoscope.geometry.results import Estimate
 
 
-def pool(layers: Sequence[Evidence], null: str) -> Estimate | None:
+@dataclass(frozen=True, slots=True, eq=False)
+class Layer:
+    """What one layer adds: its odds ratios, the same with each unit left out, and which units these are."""
+
+    rank: int
+    width: int
+    enrichment: Mapping[str, Estimate]
+    lost: Mapping[str, tuple[Tensor, ...]]
+    ids: Tensor | None
+
+    @classmethod
+    def of(cls, found: Evidence) -> Layer:
+        """From the evidence of that layer."""
+        ids = None if found.folds is None else torch.cat([units.ids for units in found.folds])
+        return cls(found.rank, found.width, found.enrichment, found.lost, ids)
+
+
+def pool(layers: Sequence[Layer], null: str) -> Estimate | None:
     """Mean log odds ratio over layers, as a ratio; its error is the jackknife over units of that mean.
 
     Layers see the same sequences, so their errors go together: a mean of layers is not more certain for having many.
@@ -34,7 +53,7 @@ def pool(layers: Sequence[Evidence], null: str) -> Estimate | None:
     return spread.estimate(plain, mean, ratio=True)
 
 
-def _same_units(layers: Sequence[Evidence]) -> bool:
+def _same_units(layers: Sequence[Layer]) -> bool:
     """Whether all layers rest on the same sequences, or documents."""
-    ids = [torch.cat([units.ids for units in layer.folds]) for layer in layers if layer.folds is not None]
+    ids = [layer.ids for layer in layers if layer.ids is not None]
     return len(ids) == len(layers) and all(torch.equal(one, ids[0]) for one in ids)

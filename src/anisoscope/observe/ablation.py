@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from anisoscope.observe.judging import Each, Evidences, Proxies, Question, Request, each_in_turn, fit_proxies
-from anisoscope.observe.rows import Row, adjusted, evidence_rows, place_columns, row, stamp
+from anisoscope.observe.rows import Row, evidence_rows, place_columns, row, stamp
 from anisoscope.observe.statistics import Observation
 from anisoscope.vocabulary import MAIN_SUBSET
 
@@ -34,7 +34,7 @@ def rank_rows(found: Sequence[Evidences], observed: Observation) -> list[Row]:
     rows: list[Row] = []
     for evidences in found:
         judged = [r for case, e in evidences.items() for r in evidence_rows(case, e, "rolling", observed)]
-        rows += adjusted([r for r in judged if r["measure"] in ("energy", "enrichment")])
+        rows += [r for r in judged if r["measure"] in ("energy", "enrichment")]
     return rows
 
 

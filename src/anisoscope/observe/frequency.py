@@ -32,7 +32,7 @@ from anisoscope.evidence.frequency import (
 from anisoscope.geometry.results import Estimate
 from anisoscope.geometry.subspace import Subspace
 from anisoscope.observe.judging import Each, Place, Proxies, Request, each_in_turn
-from anisoscope.observe.rows import Row, adjusted, at_columns, estimate_row, row, stamp
+from anisoscope.observe.rows import Row, at_columns, estimate_row, row, stamp
 from anisoscope.observe.statistics import Name, Observation
 from anisoscope.observe.trajectories import Trajectories
 from anisoscope.stats.reservoir import Reservoir, Sample
@@ -54,7 +54,7 @@ def frequency_rows(observed: Observation, proxies: Proxies, request: Request, ea
     def judged(place: Place) -> list[Row]:
         return _place_rows(observed, place, proxies[place], counts, binned, request)
 
-    return rows + adjusted([r for part in each(judged, places) for r in part])
+    return rows + [r for part in each(judged, places) for r in part]
 
 
 def _judged(place: Place, request: Request) -> bool:

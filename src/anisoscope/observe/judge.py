@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -10,6 +10,7 @@ import torch
 from anisoscope.capture.sites import SiteKey
 from anisoscope.errors import broken
 from anisoscope.observe.ablation import concept_rows, rank_questions, rank_rows
+from anisoscope.observe.findings import Findings, Judgement, layers_of, put_together
 from anisoscope.observe.frequency import frequency_rows, trajectory_rows
 from anisoscope.observe.judging import (
     Each,
@@ -27,27 +28,17 @@ from anisoscope.observe.memory import Memory
 from anisoscope.observe.probing import FEWEST
 from anisoscope.observe.rows import (
     Row,
-    adjusted,
     drift_rows,
     evidence_rows,
     measure_rows,
-    pooled_rows,
     probe_rows,
+    stamp,
     undetermined_row,
 )
 from anisoscope.observe.statistics import Between, Name, Observation, Statistics, merged, require_finite
 from anisoscope.observe.trajectories import Trajectories, TypeMeans
 from anisoscope.stats.moments import Moments
 from anisoscope.vocabulary import PROXIES, VIEWS
-
-
-@dataclass(frozen=True, slots=True)
-class Judgement:
-    """Rows of an observation and, where they are kept, the bases of the proxies by timing and the spectra."""
-
-    rows: list[Row]
-    bases: dict[str, dict[str, Any]] = field(default_factory=dict)
-    spectra: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +125,10 @@ class Judge:
 
     def judged(self, observed: Observation) -> Judgement:
         """Rows of the next observation; raises if it cannot be judged."""
+        return put_together([self.examined(observed)], self._request.margin)
+
+    def examined(self, observed: Observation) -> Findings:
+        """What is found at the places of the next observation, which may be a part of it."""
         observed = self._counted(observed if self._device is None else observed.to(self._device))
         sizes = observed.units(0), observed.units(1)
         if min(sizes) < 2:
@@ -143,27 +138,34 @@ class Judge:
                 "observe larger batches",
             )
         require_finite(observed.statistics)
-        rows = measure_rows(observed, self._each) + probe_rows(observed, FEWEST, self._each)
+        sections = {"measures": measure_rows(observed, self._each), "probe": probe_rows(observed, FEWEST, self._each)}
         rolling = fit_proxies(observed, self._request, self._each)
         anchored = self._anchored_for(observed)
         questions = [Question(rolling, self._request, self._initial), Question(anchored, self._request, self._initial)]
         questions += rank_questions(observed, self._request, self._each)
         found, found_anchored, *other_ranks = judge_observation(observed, questions, self._each)
-        rows += self._rows_of(found, "rolling", observed)
-        rows += drift_rows(observed, rolling, self._first, since="first")
-        rows += drift_rows(observed, rolling, self._previous, since="previous")
-        rows += [undetermined_row(observed, what, why) for what, why in observed.missing.items()]
-        rows += rank_rows(other_ranks, observed) + concept_rows(observed, rolling)
-        rows += self._frequency_rows(observed, rolling)
+        judged = {"rolling": found, "anchored": found_anchored if anchored else {}}
+        for timing, evidences in judged.items():
+            sections[timing] = [r for case, e in evidences.items() for r in evidence_rows(case, e, timing, observed)]
+        sections["drift"] = drift_rows(observed, rolling, self._first, since="first")
+        sections["drift"] += drift_rows(observed, rolling, self._previous, since="previous")
+        sections["missing"] = [undetermined_row(observed, what, why) for what, why in observed.missing.items()]
+        sections["ranks"] = rank_rows(other_ranks, observed)
+        sections["concepts"] = concept_rows(observed, rolling)
+        sections["frequency"] = self._frequency_rows(observed, rolling)
         if self._resumable:
             self._hold(observed)
         self._first, self._previous = self._first or rolling, rolling
         if observed.step == 0:
             self._initial = found
-        rows += self._rows_of(found_anchored, "anchored", observed) if anchored else []
         kept = {"rolling": self._previous, "anchored": self._anchored} if self._keep else {}
-        bases = {timing: _bases(proxies) for timing, proxies in kept.items() if proxies}
-        return Judgement(rows, bases, spectra_of(observed, self._each) if self._keep else {})
+        return Findings(
+            stamp(observed),
+            sections,
+            {timing: layers_of(evidences) for timing, evidences in judged.items()},
+            {timing: _bases(proxies) for timing, proxies in kept.items() if proxies},
+            spectra_of(observed, self._each) if self._keep else {},
+        )
 
     def _frequency_rows(self, observed: Observation, proxies: Proxies) -> list[Row]:
         if observed.frequency is None:
@@ -209,10 +211,6 @@ class Judge:
         """All that anchored proxies are fitted on: moments, and samples only where a method reads rows."""
         samples = any(PROXIES[proxy].needs == "sample" for proxy in self._request.proxies)
         return {name: s for name, s in statistics.items() if _is_fitted_on(name) and (samples or name.part != "kept")}
-
-    def _rows_of(self, found: Evidences, timing: str, observed: Observation) -> list[Row]:
-        rows = [row for case, e in found.items() for row in evidence_rows(case, e, timing, observed)]
-        return adjusted(rows, self._request.margin) + pooled_rows(found, timing, observed)
 
 
 def _bases(proxies: Proxies) -> dict[str, Any]:

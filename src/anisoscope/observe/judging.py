@@ -154,7 +154,8 @@ def judge_observation(
 
 def _trials(observed: Observation, number: int, question: Question) -> list[_Trial]:
     proxies, request, initial = question.proxies, question.request, question.initial
-    families = {view: len({place.at for place in proxies if place.view == view}) for view in VIEWS}
+    own = {view: len({place.at for place in proxies if place.view == view}) for view in VIEWS}
+    families = own | {view: count for view, count in observed.families.items() if own.get(view)}
     trials = []
     for place, pair in proxies.items():
         for tensor in VIEWS[place.view].judged_on:

@@ -9,10 +9,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
-from typing import Any
 
 import torch
 
@@ -26,24 +23,19 @@ _NICE = 10
 
 def serve(connection: Connection) -> None:
     """Answer until the other side is gone."""
-    with ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // 2), initializer=_modest) as pool:
-
-        def each(act: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
-            return list(pool.map(act, items))
-
-        judge = Judge(receive(connection), each)
-        while True:
-            what, args = receive(connection)
-            try:
-                answer = "fine", getattr(judge, what)(*args)
-            except BrokenRuleError as error:
-                answer = "rule", str(error)
-            except AnisoscopeError as error:
-                answer = "fault", str(error)
-            except Exception as error:
-                answer = "fault", f"{type(error).__name__}: {error}"
-            del args
-            send(connection, answer)
+    judge = Judge(receive(connection))
+    while True:
+        what, args = receive(connection)
+        try:
+            answer = "fine", getattr(judge, what)(*args)
+        except BrokenRuleError as error:
+            answer = "rule", str(error)
+        except AnisoscopeError as error:
+            answer = "fault", str(error)
+        except Exception as error:
+            answer = "fault", f"{type(error).__name__}: {error}"
+        del args
+        send(connection, answer)
 
 
 def _modest() -> None:

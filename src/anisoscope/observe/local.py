@@ -25,7 +25,7 @@ from anisoscope.geometry.tangents import neighbours_for
 from anisoscope.geometry.visible import visible_curvature
 from anisoscope.observe.judging import Each, Place, Proxies, Request, each_in_turn
 from anisoscope.observe.kept_units import held_units
-from anisoscope.observe.rows import Row, adjusted, at_columns, estimate_row, row, stamp
+from anisoscope.observe.rows import Row, at_columns, estimate_row, row, stamp
 from anisoscope.observe.statistics import Observation
 from anisoscope.stats.reservoir import Sample
 from anisoscope.vocabulary import bin_subset
@@ -52,9 +52,7 @@ def local_rows(observed: Observation, proxies: Proxies, request: Request, each: 
             return _premise(observed, place, proxies[place], common, request)
         return _neighbourhoods(observed, place, proxies[place][0], common, request)
 
-    return adjusted(
-        [r for part in each(judged, [p for p in places if p.subset == "all"]) for r in part], request.margin
-    )
+    return [r for part in each(judged, [p for p in places if p.subset == "all"]) for r in part]
 
 
 def _premise(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -11,7 +11,7 @@ import torch
 
 from anisoscope.capture.sites import SiteKey
 from anisoscope.evidence.inference import FEWEST_UNITS, adjust
-from anisoscope.evidence.pooled import pool
+from anisoscope.evidence.pooled import Layer, pool
 from anisoscope.evidence.result import Evidence
 from anisoscope.geometry.material import Material, joined
 from anisoscope.geometry.registry import methods
@@ -234,20 +234,18 @@ def adjusted(rows: list[Row], margin: float = MARGIN) -> list[Row]:
     return rows
 
 
-def pooled_rows(found: Mapping[Case, Evidence], timing: str, observed: Observation) -> list[Row]:
+def pooled_rows(found: Sequence[tuple[Case, Layer]], timing: str, when: Row) -> list[Row]:
     """Over all layers: the mean log odds ratio over each null, with its interval by units that layers share."""
-    groups: dict[tuple[Any, ...], list[tuple[Case, Evidence]]] = {}
-    for case, evidence in found.items():
+    groups: dict[tuple[Any, ...], list[Layer]] = {}
+    for case, layer in found:
         place = case.place
-        groups.setdefault((place.view, place.subset, place.proxy, case.tensor, evidence.rank), []).append(
-            (case, evidence)
-        )
+        groups.setdefault((place.view, place.subset, place.proxy, case.tensor, layer.rank), []).append(layer)
     rows = []
     for (view, subset, proxy, tensor, rank), members in groups.items():
-        common = stamp(observed) | {"view": view, "subset": subset, "proxy": proxy, "tensor": tensor, "rank": rank}
-        common |= {"timing": timing, "width": members[0][1].width, "measure": "pooled_enrichment"}
-        for null in dict.fromkeys(null for _, evidence in members for null in evidence.enrichment):
-            pooled = pool([evidence for _, evidence in members], null)
+        common = when | {"view": view, "subset": subset, "proxy": proxy, "tensor": tensor, "rank": rank}
+        common |= {"timing": timing, "width": members[0].width, "measure": "pooled_enrichment"}
+        for null in dict.fromkeys(null for layer in members for null in layer.enrichment):
+            pooled = pool(members, null)
             if pooled is not None:
                 rows.append(estimate_row(common, pooled, null=null))
     return rows

@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
 from anisoscope.errors import AnisoscopeError, BrokenRuleError
-from anisoscope.observe.judge import Judgement, Judging
+from anisoscope.observe.findings import Judgement
+from anisoscope.observe.judge import Judging
 from anisoscope.observe.memory import Memory
 from anisoscope.observe.rows import Row, cost_rows, skipped_row, with_token_texts
 from anisoscope.observe.statistics import Between, Observation

@@ -94,6 +94,7 @@ class Observation:
     embedding: Tensor | None = None  # (V, D), until clouds of types are made
     embedding_site: str = ""
     cost: Cost = field(default_factory=Cost)
+    families: dict[str, int] = field(default_factory=dict)  # sites by view, where this is a part of an observation
 
     def merge(self, other: Observation) -> Observation:
         """Both parts of one observation, before they are finalized."""

@@ -21,8 +21,9 @@ from anisoscope.models.cards import Card, describe
 from anisoscope.models.located import locate
 from anisoscope.observe.choosing import choose
 from anisoscope.observe.finalize import finalize
+from anisoscope.observe.findings import Judgement
 from anisoscope.observe.gathering import RESERVOIR_ROWS
-from anisoscope.observe.judge import Brief, Judge, Judgement
+from anisoscope.observe.judge import Brief, Judge
 from anisoscope.observe.memory import Memory
 from anisoscope.observe.offline import observe_model, shares_of
 from anisoscope.observe.rows import with_token_texts

@@ -90,6 +90,9 @@ class PairOptions(JudgingSettings):
     probe: int = Field(default=5120, ge=0, description="Held-out tokens for the intrinsic dimension; 0 for none.")
     evaluations: int = Field(default=8, ge=1, description="How often the held-out loss is measured.")
     checkpoints: int = Field(default=4, ge=0, description="Checkpoints made on the way, to go on from; 0 for none.")
+    evaluate: Literal["auto", "device", "host"] = Field(
+        default="auto", description="Where observations are judged: on the GPU that trains, or on the host."
+    )
     history: bool = Field(
         default=False, description="Keep the weights at every observation, for `anisoscope checkpoints`."
     )

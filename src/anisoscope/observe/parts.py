@@ -1,0 +1,84 @@
+"""An observation taken apart by its places, to be judged by several judges at a time.
+
+A place is a site in one of the views. Each belongs to one judge for the whole training, which remembers what was there
+before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from anisoscope.capture.sites import SiteKey
+from anisoscope.observe.memory import Memory
+from anisoscope.observe.statistics import Name, Observation, Statistics
+from anisoscope.vocabulary import VIEWS
+
+Spot = tuple[str, SiteKey]  # view and site
+_COST = {"representation": 3, "weight": 1, "embedding": 4}  # about what a place takes to judge
+_TABLE = SiteKey(0, "")
+_FOLLOWED = {"type trajectory": "representation"}  # what is remembered of places under another name
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Which judge each place belongs to; the first has all that belongs to none."""
+
+    owner: Mapping[Spot, int]
+    count: int
+
+    @classmethod
+    def of(cls, statistics: Statistics, most: int) -> Parts:
+        """Deal the places out to at most so many judges, the costly ones first, each to the one with least to do."""
+        spots = {_spot(name) for name in statistics if name.view in VIEWS}
+        count = max(1, min(most, len(spots)))
+        load, owner = [0] * count, {}
+        for spot in sorted(spots, key=lambda spot: (-_COST.get(spot[0], 1), spot)):
+            least = load.index(min(load))
+            owner[spot] = least
+            load[least] += _COST.get(spot[0], 1)
+        return cls(owner, count)
+
+    def of_observation(self, observed: Observation) -> list[Observation]:
+        """Each judge's part of an observation."""
+        families = {view.name: len(observed.sites(view.name, view.fitted_on)) for view in VIEWS.values()}
+        return [
+            replace(
+                observed,
+                statistics=self._own(observed.statistics, part),
+                others={null: self._own(statistics, part) for null, statistics in observed.others.items()},
+                missing=observed.missing if part == 0 else {},
+                probe={at: kept for at, kept in observed.probe.items() if self._is(("representation", at), part)},
+                tables=observed.tables if part == 0 else {},
+                families=families,
+            )
+            for part in range(self.count)
+        ]
+
+    def of_memory(self, memory: Memory) -> list[Memory]:
+        """Each judge's part of what is remembered."""
+        return [
+            replace(memory, occasions={what: self._own(found, part) for what, found in memory.occasions.items()})
+            for part in range(self.count)
+        ]
+
+    def _own(self, statistics: Statistics, part: int) -> Statistics:
+        return {name: s for name, s in statistics.items() if name.view == "tokens" or self._is(_spot(name), part)}
+
+    def _is(self, spot: Spot, part: int) -> bool:
+        return self.owner.get(spot, 0) == part
+
+
+def memory_of(parts: Sequence[Memory]) -> Memory:
+    """What all judges remember together."""
+    occasions: dict[str, Statistics] = {}
+    for memory in parts:
+        for what, found in memory.occasions.items():
+            occasions[what] = occasions.get(what, {}) | found
+    ordered = {what: dict(sorted(found.items(), key=lambda item: item[0])) for what, found in occasions.items()}
+    return replace(parts[0], frozen=any(memory.frozen for memory in parts), occasions=ordered)
+
+
+def _spot(name: Name) -> Spot:
+    view = _FOLLOWED.get(name.view, name.view)
+    return view, _TABLE if view == "embedding" else name.at  # of a model's one table not all is kept under its name
