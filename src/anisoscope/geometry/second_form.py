@@ -144,18 +144,21 @@ def local_pca(y_PKD: Tensor, dim: int, start_PDd: Tensor | None = None) -> tuple
 def orthonormal(columns_PDd: Tensor) -> Tensor:
     """Orthonormal bases of the spans of the columns of many matrices.
 
-    A GPU decomposes them one by one, which takes longer than everything around it. There columns are made orthonormal
-    by Cholesky's factor of their Gram matrix, twice; matrices whose columns nearly depend on one another are left to
-    the decomposition.
+    A GPU would decompose them one by one, which takes longer than everything around it.
     """
-    if not columns_PDd.is_cuda:
-        return torch.linalg.qr(columns_PDd).Q
-    length_P1d = torch.linalg.vector_norm(columns_PDd, dim=1, keepdim=True)
-    basis_PDd = columns_PDd / length_P1d.clamp_min(_TINY)
+    return orthonormal_by_grams(columns_PDd) if columns_PDd.is_cuda else torch.linalg.qr(columns_PDd).Q
+
+
+def orthonormal_by_grams(columns_PDd: Tensor) -> Tensor:
+    """The same by Cholesky's factor of the Gram matrix, twice: what the first pass rounds away the second puts right.
+
+    Matrices whose columns nearly depend on one another are left to the QR decomposition.
+    """
+    basis_PDd = columns_PDd / torch.linalg.vector_norm(columns_PDd, dim=1, keepdim=True).clamp_min(_TINY)
     for _ in range(2):
         upper_Pdd, failed_P = torch.linalg.cholesky_ex(basis_PDd.mT @ basis_PDd, upper=True)
         basis_PDd = torch.linalg.solve_triangular(upper_Pdd, basis_PDd, upper=True, left=False)
-        failed_P = (failed_P > 0) | (upper_Pdd.diagonal(dim1=1, dim2=2).abs().amin(1) < _DEPENDENT)
+        failed_P = (failed_P > 0) | ~(upper_Pdd.diagonal(dim1=1, dim2=2).amin(1) > _DEPENDENT)
         if bool(failed_P.any()):
             basis_PDd[failed_P] = torch.linalg.qr(columns_PDd[failed_P]).Q
     return basis_PDd

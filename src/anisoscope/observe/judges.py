@@ -14,12 +14,13 @@ from anisoscope.observe.parts import Parts, memory_of
 from anisoscope.observe.remote import Remote
 from anisoscope.observe.statistics import Between, Observation, Statistics
 
-MOST_JUDGES = 8
+MOST_JUDGES = 12
+_OTHERS = 4  # cores for the training's own threads and for what feeds it with data
 
 
 def judges_for_cores() -> int:
-    """Half of the cores: the training's own threads, and what feeds it with data, have the others."""
-    return max(1, min(MOST_JUDGES, (os.cpu_count() or 1) // 2))
+    """As many as cores are spare, and at least two."""
+    return max(2, min(MOST_JUDGES, (os.cpu_count() or 1) - _OTHERS))
 
 
 class Judges:

@@ -1,0 +1,62 @@
+"""An observation taken apart by its places."""
+
+import pytest
+import torch
+
+from anisoscope.capture.sites import SiteKey
+from anisoscope.observe.memory import Memory
+from anisoscope.observe.parts import Parts, memory_of
+from anisoscope.observe.statistics import Name, Observation
+
+PLACES = [("representation", k, "") for k in range(5)] + [("weight", k, f"h.{k}") for k in range(1, 5)]
+
+
+def statistics():
+    found = {
+        Name(view, layer, tensor, fold, part, site): torch.tensor(float(layer))
+        for view, layer, site in PLACES
+        for tensor in ("activations", "gradients")
+        for fold in (0, 1)
+        for part in ("rest", "kept")
+    }
+    found |= {Name("embedding", 0, "gradients", fold, "rest", "wte"): torch.tensor(1.0) for fold in (0, 1)}
+    found |= {Name("embedding", 0, "looked-up", fold, "kept"): torch.tensor(1.0) for fold in (0, 1)}
+    return found | {Name("tokens", 0, "all", fold, "sum"): torch.tensor(9) for fold in (0, 1)}
+
+
+@pytest.mark.parametrize("most", [1, 3, 8, 40])
+def test_every_place_belongs_to_one_judge_and_all_know_the_tokens(most):
+    observed = Observation(3, statistics(), missing={"targets": "why"})
+    parts = Parts.of(observed.statistics, most).of_observation(observed)
+    assert len(parts) == min(most, 10)
+    seen = [name for part in parts for name in part.statistics if name.view != "tokens"]
+    assert sorted(seen) == sorted(name for name in observed.statistics if name.view != "tokens")
+    for part in parts:
+        assert {name for name in part.statistics if name.view == "tokens"}
+        assert part.families == {"representation": 5, "weight": 0, "embedding": 0}  # these have no such tensors here
+    holders = [number for number, part in enumerate(parts) if any(n.view == "embedding" for n in part.statistics)]
+    assert len(holders) == 1  # the table is judged as a whole
+    assert [part.missing for part in parts] == [{"targets": "why"}, *[{}] * (len(parts) - 1)]
+
+
+def test_load_is_dealt_out_evenly():
+    parts = Parts.of(statistics(), 4)
+    cost = {"representation": 3, "weight": 1, "embedding": 4}
+    load = [sum(cost[view] for (view, _), own in parts.owner.items() if own == part) for part in range(4)]
+    assert max(load) - min(load) <= 4
+
+
+def test_what_is_remembered_comes_apart_and_together_again():
+    state = statistics()
+    trajectory = {Name("type trajectory", k, "activations", 0, "sum"): torch.tensor(k) for k in range(5)}
+    trajectory |= {Name("trajectory", 0, "input", 0, "sum"): torch.tensor(7)}
+    whole = Memory(5, 100, frozen=True, steps={"first": 0}, occasions={"first": state, "trajectory": trajectory})
+    dealt = Parts.of(state, 4)
+    parts = dealt.of_memory(whole)
+    again = memory_of(parts)
+    assert (again.step, again.tokens, again.frozen, again.steps) == (5, 100, True, {"first": 0})
+    for occasion, found in whole.occasions.items():
+        assert again.occasions[occasion].keys() == found.keys()
+    for k in range(5):  # of a place its trajectory too
+        owner = dealt.owner["representation", SiteKey(k)]
+        assert Name("type trajectory", k, "activations", 0, "sum") in parts[owner].occasions["trajectory"]
