@@ -51,15 +51,16 @@ def scope(device: str, steps: int, frequency: bool, evaluate: str) -> list[str]:
     return [f"| {what} | {bare:.1f} | {found['total']:.1f} | {ratio} |"]
 
 
-def pair(device: str, evaluate: str) -> list[str]:
-    """A line of the table, with bare trainings before and after the observed ones."""
+def pair(device: str, evaluate: str, *, once: bool) -> list[str]:
+    """A line of the table, with bare trainings before and, unless ``once``, after the observed ones."""
     preset = PRESETS[device]
     settings = settings_of(preset, {"evaluate": evaluate} | ({} if device == "cuda" else {"device": "cpu"}))
     before = _trained(settings, watched=False)
     observed = _trained(settings, watched=True)
-    after = _trained(settings, watched=False)
+    after = before if once else _trained(settings, watched=False)
     bare = (before + after) / 2
-    ratio = f"{observed / bare:.2f} ×; bare runs differ by {100 * abs(before - after) / bare:.1f} %"
+    differ = "one bare run" if once else f"bare runs differ by {100 * abs(before - after) / bare:.1f} %"
+    ratio = f"{observed / bare:.2f} ×; {differ}"
     return [
         f"| `pair --preset {preset}`, all defaults, evaluated on {evaluate} | {bare:.1f} | {observed:.1f} | {ratio} |"
     ]
@@ -91,8 +92,11 @@ def _trained(settings: Any, *, watched: bool) -> float:
         shutil.rmtree(folder)
 
 
-def one(device: str) -> list[str]:
-    """Lines of the table: seconds of the last of a few evaluations, by place, with frequency and without."""
+def one(device: str, told: Callable[[list[str]], None]) -> None:
+    """Lines of the table: seconds of the last of a few evaluations, by place, with frequency and without.
+
+    All lines so far are ``told`` after each, so that a run that is cut short leaves what it has measured.
+    """
     brief, observations = _captured(device)
     here = [o.to(torch.device("cpu")) for o in observations]
     places: dict[str, Callable[[], Any]] = {}
@@ -118,9 +122,8 @@ def one(device: str) -> list[str]:
                 took.append(time.perf_counter() - began)
             judge.dismiss()
             each = ", ".join(f"{seconds:.2f}" for seconds in took[:-1])
-            lines.append(f"| {place}{'' if frequency else ', without frequency'} | {each} | {took[-1]:.2f} | |")
-            print(lines[-1], flush=True)
-    return lines
+            lines.append(f"| {place}{'' if frequency else ', without frequency'} | {each} | {took[-1]:.2f} |")
+            told(lines)
 
 
 def _captured(device: str) -> tuple[Brief, list[Observation]]:
@@ -162,6 +165,7 @@ def main() -> None:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--frequency", action="store_true")
+    parser.add_argument("--once", action="store_true", help="of pair, one bare run instead of two")
     parser.add_argument("--evaluate", choices=("auto", "device", "host"), default="auto")
     parser.add_argument("--out")
     given = parser.parse_args()
@@ -170,16 +174,19 @@ def main() -> None:
         lines = scope(given.device, given.steps, given.frequency, given.evaluate)
         name += f"-{given.steps}{'-frequency' if given.frequency else ''}-{given.evaluate}"
     elif given.part == "pair":
-        lines = pair(given.device, given.evaluate)
+        lines = pair(given.device, given.evaluate, once=given.once)
         name += f"-{given.evaluate}"
     else:
-        lines = one(given.device)
-    head = ["| what | bare, s | observed, s | ratio |"]
-    if given.part == "one":
-        head = ["| one evaluation | first ones, s | the last, s | |"]
+        lines = []
+    head = ["| what | bare, s | observed, s | ratio |", "|---|---:|---:|---|"]
     made_by = f"Made by `python -m bench.evaluation --part {given.part} --device {given.device}`."
     folder = Path(given.out) if given.out else RESULTS
-    publish(name, "Cost of evaluation", made_by, [*head, "|---|---:|---:|---|", *lines], {"rows": lines}, folder)
+    about = name, "Cost of evaluation", made_by
+    if given.part == "one":
+        head = ["| one evaluation | first ones, s | the last, s |", "|---|---:|---:|"]
+        one(given.device, lambda found: publish(*about, [*head, *found], {"rows": found}, folder))
+    else:
+        publish(*about, [*head, *lines], {"rows": lines}, folder)
 
 
 if __name__ == "__main__":

@@ -147,7 +147,7 @@ class Scope:
                 sink = self._run.sink("scope", model=type(unwrapped(model)).__name__, seed=seed)
         brief = Brief(request, anchor, resumable=session.resumable, keep=isinstance(sink, Keeper))
         told = {"keep_bases": session.keep_bases, "token_text": session.token_text}
-        where = Where(evaluate, model, self.sites)
+        where = Where(evaluate, model)
         self._series = Series(JudgeBeside(brief, lambda: where.device), sink=sink, **told)
         self._worker = Worker(self._series.judge, pending=session.pending, on_device=lambda: where.device is not None)
         self._tally = Tally.of(frequency, self.sites, self.views)

@@ -40,7 +40,10 @@ def tolerance(row):
     """Rounding alone, but for what goes through many steps in float32, or asks which of two rows is nearer."""
     if row["proxy"] == "semi_nmf":
         return 0.05
-    return 1e-3 if row["measure"] in LOCAL else 1e-6
+    if row["measure"] in LOCAL:
+        return 1e-3
+    # The error of a mean of unit vectors in float32, and ends of intervals that lie near 0, are differences.
+    return 1e-4 if row["measure"] in ("average_cosine", "bin_energy") else 1e-6
 
 
 def test_rows_are_those_of_the_host():

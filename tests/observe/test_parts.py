@@ -6,7 +6,7 @@ import torch
 from anisoscope.capture.sites import SiteKey
 from anisoscope.observe.memory import Memory
 from anisoscope.observe.parts import Parts, memory_of
-from anisoscope.observe.statistics import Name, Observation
+from anisoscope.observe.statistics import Name, Observation, size_of
 
 PLACES = [("representation", k, "") for k in range(5)] + [("weight", k, f"h.{k}") for k in range(1, 5)]
 
@@ -40,10 +40,13 @@ def test_every_place_belongs_to_one_judge_and_all_know_the_tokens(most):
 
 
 def test_load_is_dealt_out_evenly():
-    parts = Parts.of(statistics(), 4)
-    cost = {"representation": 3, "weight": 1, "embedding": 4}
-    load = [sum(cost[view] for (view, _), own in parts.owner.items() if own == part) for part in range(4)]
-    assert max(load) - min(load) <= 4
+    observed = Observation(3, statistics())
+    load = [
+        sum(map(size_of, part.statistics.values()))
+        for part in Parts.of(observed.statistics, 4).of_observation(observed)
+    ]
+    largest = 8 * 4  # of a place: two tensors, two folds, two parts, four bytes each
+    assert max(load) - min(load) <= largest
 
 
 def test_what_is_remembered_comes_apart_and_together_again():

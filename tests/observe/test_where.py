@@ -5,17 +5,16 @@ import torch
 from torch import nn
 
 from anisoscope import Scope
-from anisoscope.capture.sites import find_sites
 from anisoscope.errors import BrokenRuleError
 from anisoscope.observe import where
-from anisoscope.observe.where import WIDE, Where
+from anisoscope.observe.where import Where
 from capture.families import build
 
 
 def test_a_model_on_the_host_is_evaluated_there():
     model = build("gpt2")
-    assert Where("auto", model, find_sites(model)).device is None
-    assert Where("host", model, find_sites(model)).device is None
+    assert Where("auto", model).device is None
+    assert Where("host", model).device is None
 
 
 def test_the_device_needs_a_gpu(monkeypatch):
@@ -27,22 +26,21 @@ def test_the_device_needs_a_gpu(monkeypatch):
             Scope(model, evaluate="device")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     with pytest.raises(BrokenRuleError, match="needs a model on a GPU, got cpu; move the model first"):
-        _ = Where("device", model, find_sites(model)).device
+        _ = Where("device", model).device
 
 
-@pytest.mark.parametrize(("width", "free", "taken"), [(WIDE, 0.5, True), (WIDE, 0.01, False), (WIDE - 8, 0.5, False)])
-def test_auto_takes_the_device_for_wide_models_where_there_is_room(monkeypatch, width, free, taken):
-    layer = nn.TransformerEncoderLayer(width, 8, 4 * width, batch_first=True)
-    model = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
-
+@pytest.mark.parametrize(("spare", "free", "taken"), [(False, 0.5, True), (False, 0.01, False), (True, 0.5, False)])
+def test_auto_takes_the_device_where_no_cores_are_spare_and_there_is_room(monkeypatch, spare, free, taken):
     class Parameter:
         is_cuda, device = True, torch.device("cuda", 0)
 
-    asked = Where("auto", model, find_sites(model))
+    model = nn.Linear(2, 2)
     monkeypatch.setattr(model, "parameters", lambda: iter([Parameter()]))
+    monkeypatch.setattr(where, "cores_are_spare", lambda: spare)
     monkeypatch.setattr(where.torch.cuda, "mem_get_info", lambda device: (free * 1000, 1000))
     monkeypatch.setattr(where.torch.cuda, "memory_reserved", lambda device: 0)
     monkeypatch.setattr(where.torch.cuda, "memory_allocated", lambda device: 0)
+    asked = Where("auto", model)
     assert (asked.device is not None) == taken
     monkeypatch.setattr(where.torch.cuda, "mem_get_info", lambda device: (0, 1000))
     assert (asked.device is not None) == taken  # settled

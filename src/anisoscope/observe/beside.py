@@ -7,7 +7,6 @@ this process, because each site is judged on one core in both.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -21,14 +20,8 @@ from anisoscope.observe.judge import Brief, Judge, Judging
 from anisoscope.observe.judges import Judges
 from anisoscope.observe.memory import Memory
 from anisoscope.observe.statistics import Between, Observation
+from anisoscope.observe.where import cores_are_spare
 from anisoscope.plugins import origins
-
-FEWEST_CORES = 4
-
-
-def cores_are_spare() -> bool:
-    """Whether judging may take cores beside the training."""
-    return torch.cuda.is_initialized() and os.name == "posix" and (os.cpu_count() or 1) >= FEWEST_CORES
 
 
 class JudgeBeside:

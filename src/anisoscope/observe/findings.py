@@ -13,9 +13,7 @@ from typing import Any
 from anisoscope.evidence.pooled import Layer
 from anisoscope.observe.judging import Case, Evidences
 from anisoscope.observe.rows import Row, adjusted, pooled_rows
-from anisoscope.vocabulary import VIEWS
-
-TIMINGS = ("rolling", "anchored")
+from anisoscope.vocabulary import TIMINGS, VIEWS
 
 
 @dataclass(frozen=True, slots=True)

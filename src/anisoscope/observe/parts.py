@@ -11,11 +11,10 @@ from dataclasses import dataclass, replace
 
 from anisoscope.capture.sites import SiteKey
 from anisoscope.observe.memory import Memory
-from anisoscope.observe.statistics import Name, Observation, Statistics
+from anisoscope.observe.statistics import Name, Observation, Statistics, size_of
 from anisoscope.vocabulary import VIEWS
 
 Spot = tuple[str, SiteKey]  # view and site
-_COST = {"representation": 3, "weight": 1, "embedding": 4}  # about what a place takes to judge
 _TABLE = SiteKey(0, "")
 _FOLLOWED = {"type trajectory": "representation"}  # what is remembered of places under another name
 
@@ -29,14 +28,17 @@ class Parts:
 
     @classmethod
     def of(cls, statistics: Statistics, most: int) -> Parts:
-        """Deal the places out to at most so many judges, the costly ones first, each to the one with least to do."""
-        spots = {_spot(name) for name in statistics if name.view in VIEWS}
-        count = max(1, min(most, len(spots)))
+        """Deal the places out to at most so many judges: the largest first, each to the one that has least."""
+        sizes: dict[Spot, int] = {}
+        for name, statistic in statistics.items():
+            if name.view in VIEWS:
+                sizes[_spot(name)] = sizes.get(_spot(name), 0) + size_of(statistic)
+        count = max(1, min(most, len(sizes)))
         load, owner = [0] * count, {}
-        for spot in sorted(spots, key=lambda spot: (-_COST.get(spot[0], 1), spot)):
+        for spot in sorted(sizes, key=lambda spot: (-sizes[spot], spot)):
             least = load.index(min(load))
             owner[spot] = least
-            load[least] += _COST.get(spot[0], 1)
+            load[least] += sizes[spot]
         return cls(owner, count)
 
     def of_observation(self, observed: Observation) -> list[Observation]:

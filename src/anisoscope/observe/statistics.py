@@ -247,6 +247,11 @@ def _copied_one(statistic: Any, copy: Callable[[Tensor], Tensor]) -> Any:
     return type(statistic).from_state(state)
 
 
+def size_of(statistic: Statistic) -> int:
+    """Bytes that it takes."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in _tensors(statistic))
+
+
 def _tensors(statistic: Statistic) -> list[Tensor]:
     return [statistic] if isinstance(statistic, Tensor) else list(statistic.state().values())
 
