@@ -5,8 +5,9 @@ Letters: N rows, D width.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -14,8 +15,10 @@ from torch import Tensor
 from anisoscope.errors import broken
 from anisoscope.geometry.cloud import require_finite
 from anisoscope.geometry.material import Material
+from anisoscope.geometry.neighbours import Neighbours
 from anisoscope.geometry.registry import MOST_NEIGHBOURS, methods
 from anisoscope.geometry.results import Estimate, ScalePoint
+from anisoscope.geometry.selections import neighbours_of_selections
 from anisoscope.stats.directions import Directions
 from anisoscope.stats.moments import Moments
 from anisoscope.stats.reservoir import Reservoir
@@ -84,8 +87,7 @@ def measure_cloud(
     done = 0
     for chunk in chunks:
         require_finite(chunk, first_row=done)
-        double_ND = chunk.double()
-        parts = Moments.of(double_ND), Directions.of(double_ND)
+        parts = _statistics(chunk)
         kept = Reservoir.of_rows(chunk, rows=sample_rows, seed=seed, start=done)
         if moments is None or directions is None or reservoir is None:
             (moments, directions), reservoir = parts, kept
@@ -105,12 +107,55 @@ def measure_cloud(
         seed=seed,
     )
     progress("neighbours", 0)
-    table = [
-        MeasureRow.of(method.name, variant, estimate, moments.width)
+    return Measured(done, moments.width, sample_ND.shape[0], seed, _table(material, moments.width))
+
+
+def measure_selections(x_ND: Tensor, selections: Mapping[str, Tensor], *, seed: int = 0) -> dict[str, Measured]:
+    """What ``measure_cloud`` gives for ``x_ND[rows]`` of every selection; what they share is computed once.
+
+    Selections are numbers of rows, ascending. Moments of the rows that all have in common are merged with those of the
+    others; neighbours come from one search.
+    """
+    if max(map(len, selections.values())) > SAMPLE_ROWS:  # then each has a sample of its own
+        return {name: measure_cloud([x_ND[rows]], seed=seed) for name, rows in selections.items()}
+    require_finite(x_ND)
+    within = torch.zeros(len(x_ND), dtype=torch.int64)
+    for rows in selections.values():
+        within[rows] += 1
+    in_all = within == len(selections)
+    moments_of_all, directions_of_all = _statistics(x_ND[in_all])
+
+    @cache
+    def searched() -> dict[str, Neighbours]:
+        return neighbours_of_selections(x_ND, selections, MOST_NEIGHBOURS)
+
+    found = {}
+    for name, rows in selections.items():
+        moments, directions = _statistics(x_ND[rows[~in_all[rows]]])
+        moments, directions = moments_of_all.merge(moments), directions_of_all.merge(directions)
+        material = Material(
+            moments=moments,
+            directions=lambda units=directions: units,
+            sample=lambda rows=rows: x_ND[rows],
+            neighbours=lambda name=name: searched()[name],
+            k=MOST_NEIGHBOURS,
+            seed=seed,
+        )
+        found[name] = Measured(len(rows), moments.width, len(rows), seed, _table(material, moments.width))
+    return found
+
+
+def _statistics(x_ND: Tensor) -> tuple[Moments, Directions]:
+    double_ND = x_ND.double()
+    return Moments.of(double_ND), Directions.of(double_ND)
+
+
+def _table(material: Material, width: int) -> tuple[MeasureRow, ...]:
+    return tuple(
+        MeasureRow.of(method.name, variant, estimate, width)
         for method in methods()
         for variant, estimate in method.estimates(material)
-    ]
-    return Measured(done, moments.width, sample_ND.shape[0], seed, tuple(table))
+    )
 
 
 def _in_file_order(reservoir: Reservoir) -> Tensor:
