@@ -55,12 +55,14 @@ class Brief:
     """What a judge must know before it begins.
 
     With ``resumable`` the statistics behind its memory are held on to; with ``keep`` judgements come with bases.
+    ``measured`` are the tensors whose isotropy is measured: whoever measures activations elsewhere leaves them out.
     """
 
     request: Request
     anchor: int | None
     resumable: bool = False
     keep: bool = False
+    measured: tuple[str, ...] = ("activations", "gradients")
 
 
 @runtime_checkable
@@ -87,7 +89,7 @@ class Judge:
 
     def __init__(self, brief: Brief, each: Each = each_in_turn) -> None:
         self._request, self._anchor, self._each = brief.request, brief.anchor, each
-        self._resumable, self._keep = brief.resumable, brief.keep
+        self._resumable, self._keep, self._measured = brief.resumable, brief.keep, brief.measured
         self._tokens = 0
         self._initial: Evidences = {}
         self._early: Statistics = {}
@@ -142,7 +144,7 @@ class Judge:
                 "observe larger batches",
             )
         require_finite(observed.statistics)
-        rows = measure_rows(observed, self._each) + probe_rows(observed, FEWEST, self._each)
+        rows = measure_rows(observed, self._each, tensors=self._measured) + probe_rows(observed, FEWEST, self._each)
         rolling = fit_proxies(observed, self._request, self._each)
         anchored = self._anchored_for(observed)
         questions = [Question(rolling, self._request, self._initial), Question(anchored, self._request, self._initial)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -60,14 +60,16 @@ def place_columns(place: Place) -> Row:
     return at_columns(place.at) | {"view": place.view, "subset": place.subset, "proxy": place.proxy}
 
 
-def measure_rows(observed: Observation, each: Each = each_in_turn) -> list[Row]:
+def measure_rows(
+    observed: Observation, each: Each = each_in_turn, *, tensors: Sequence[str] = ("activations", "gradients")
+) -> list[Row]:
     """Registered measures of activations and gradients, both folds together, with and without first positions.
 
     Measures of moments are of all tokens; those that need rows are of the sequences kept.
     """
     cases = [
         (at, tensor, subset)
-        for tensor in ("activations", "gradients")
+        for tensor in tensors
         for at in observed.sites("representation", tensor)
         for subset in CAPTURED_SUBSETS
     ]

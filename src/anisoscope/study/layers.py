@@ -135,10 +135,11 @@ class Profile:
         vectors: Mapping[SiteKey, Vectors],
         *,
         seed: int,
+        usual: bool = False,
         apply: Apply = map,
         told: Told = lambda share, what: None,
     ) -> None:
-        """Measure one batch; ``apply`` is a ``map`` over layers."""
+        """Measure one batch, by the ``usual`` measures alone or all; ``apply`` is a ``map`` over layers."""
 
         def measured(at: SiteKey) -> dict[str, Measured]:
             own = vectors[at]
@@ -146,7 +147,7 @@ class Profile:
                 raise AnisoscopeError(
                     f"layer {at.layer} has activations that are not finite: the checkpoint is damaged"
                 )
-            return measure_selections(own.values, own.rows, seed=seed)
+            return measure_selections(own.values, own.rows, seed=seed, usual=usual)
 
         sites = list(vectors)
         for number, (at, found) in enumerate(zip(sites, apply(measured, sites), strict=True)):

@@ -69,9 +69,12 @@ def measure_cloud(
     *,
     seed: int = 0,
     sample_rows: int = SAMPLE_ROWS,
+    usual: bool = False,
     progress: Callable[[str, int], None] = lambda stage, rows: None,
 ) -> Measured:
     """Measure a cloud that arrives in chunks of rows; memory does not grow with their number.
+
+    With ``usual`` only the measures of a training, in their usual variant.
 
     >>> import torch
     >>> x = torch.randn(500, 4, generator=torch.Generator().manual_seed(0))
@@ -107,17 +110,20 @@ def measure_cloud(
         seed=seed,
     )
     progress("neighbours", 0)
-    return Measured(done, moments.width, sample_ND.shape[0], seed, _table(material, moments.width))
+    return Measured(done, moments.width, sample_ND.shape[0], seed, _table(material, moments.width, usual=usual))
 
 
-def measure_selections(x_ND: Tensor, selections: Mapping[str, Tensor], *, seed: int = 0) -> dict[str, Measured]:
+def measure_selections(
+    x_ND: Tensor, selections: Mapping[str, Tensor], *, seed: int = 0, usual: bool = False
+) -> dict[str, Measured]:
     """What ``measure_cloud`` gives for ``x_ND[rows]`` of every selection; what they share is computed once.
 
     Selections are numbers of rows, ascending. Moments of the rows that all have in common are merged with those of the
     others; neighbours come from one search.
     """
+    k = max((method.k for method in methods(training=usual) if method.needs == "neighbours"), default=0)
     if max(map(len, selections.values())) > SAMPLE_ROWS:  # then each has a sample of its own
-        return {name: measure_cloud([x_ND[rows]], seed=seed) for name, rows in selections.items()}
+        return {name: measure_cloud([x_ND[rows]], seed=seed, usual=usual) for name, rows in selections.items()}
     require_finite(x_ND)
     within = torch.zeros(len(x_ND), dtype=torch.int64)
     for rows in selections.values():
@@ -127,7 +133,7 @@ def measure_selections(x_ND: Tensor, selections: Mapping[str, Tensor], *, seed: 
 
     @cache
     def searched() -> dict[str, Neighbours]:
-        return neighbours_of_selections(x_ND, selections, MOST_NEIGHBOURS)
+        return neighbours_of_selections(x_ND, selections, k)
 
     found = {}
     for name, rows in selections.items():
@@ -137,11 +143,11 @@ def measure_selections(x_ND: Tensor, selections: Mapping[str, Tensor], *, seed: 
             moments=moments,
             directions=lambda units=directions: units,
             sample=lambda rows=rows: x_ND[rows],
-            neighbours=lambda name=name: searched()[name],
-            k=MOST_NEIGHBOURS,
+            neighbours=(lambda name=name: searched()[name]) if k else None,
+            k=k,
             seed=seed,
         )
-        found[name] = Measured(len(rows), moments.width, len(rows), seed, _table(material, moments.width))
+        found[name] = Measured(len(rows), moments.width, len(rows), seed, _table(material, moments.width, usual=usual))
     return found
 
 
@@ -150,11 +156,11 @@ def _statistics(x_ND: Tensor) -> tuple[Moments, Directions]:
     return Moments.of(double_ND), Directions.of(double_ND)
 
 
-def _table(material: Material, width: int) -> tuple[MeasureRow, ...]:
+def _table(material: Material, width: int, *, usual: bool = False) -> tuple[MeasureRow, ...]:
     return tuple(
         MeasureRow.of(method.name, variant, estimate, width)
-        for method in methods()
-        for variant, estimate in method.estimates(material)
+        for method in methods(training=usual)
+        for variant, estimate in method.estimates(material, usual=usual)
     )
 
 

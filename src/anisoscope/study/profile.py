@@ -124,7 +124,7 @@ class _Profiling:
         self._each, self._overseer, self._apply = each, overseer, apply
         on_cpu = torch.device(settings.judging_place).type == "cpu"  # a GPU does one thing at a time anyway
         in_turn = (lambda act, items: list(apply(act, items))) if on_cpu else each_in_turn
-        self._judge = Judge(Brief(settings.request(), None, keep=True), in_turn)
+        self._judge = Judge(Brief(settings.request(), None, keep=True, measured=("gradients",)), in_turn)
         self._about = {"model": card.located.name, "role": reading.role, "seed": settings.seed}
 
     def all(self) -> None:
@@ -178,7 +178,8 @@ class _Profiling:
             vectors = vectors_of(
                 model, choice.sites, part, drawn, chunk=self._settings.chunk, told=lambda s, w: told(0.2 * s, w)
             )
-            options = {"seed": self._settings.seed, "apply": self._apply}
+            usual = self._settings.measures == "usual"
+            options = {"seed": self._settings.seed, "usual": usual, "apply": self._apply}
             found.add(vectors, **options, told=lambda s, w: told(0.2 + 0.8 * s, w))
         return found.rows() + shape_rows(found)
 
