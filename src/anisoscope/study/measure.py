@@ -116,20 +116,15 @@ def measure_cloud(
 def measure_selections(
     x_ND: Tensor, selections: Mapping[str, Tensor], *, seed: int = 0, usual: bool = False
 ) -> dict[str, Measured]:
-    """What ``measure_cloud`` gives for ``x_ND[rows]`` of every selection; what they share is computed once.
+    """What ``measure_cloud`` gives for ``x_ND[rows]`` of every selection, with one search for neighbours.
 
-    Selections are numbers of rows, ascending. Moments of the rows that all have in common are merged with those of the
-    others; neighbours come from one search.
+    Selections are numbers of rows, ascending. Moments are not merged from those of common rows: the effective rank of
+    a cloud with an empty direction (after a layer norm) is a root of their rounding, and would change in its 8th digit.
     """
     k = max((method.k for method in methods(training=usual) if method.needs == "neighbours"), default=0)
     if max(map(len, selections.values())) > SAMPLE_ROWS:  # then each has a sample of its own
         return {name: measure_cloud([x_ND[rows]], seed=seed, usual=usual) for name, rows in selections.items()}
     require_finite(x_ND)
-    within = torch.zeros(len(x_ND), dtype=torch.int64)
-    for rows in selections.values():
-        within[rows] += 1
-    in_all = within == len(selections)
-    moments_of_all, directions_of_all = _statistics(x_ND[in_all])
 
     @cache
     def searched() -> dict[str, Neighbours]:
@@ -137,8 +132,7 @@ def measure_selections(
 
     found = {}
     for name, rows in selections.items():
-        moments, directions = _statistics(x_ND[rows[~in_all[rows]]])
-        moments, directions = moments_of_all.merge(moments), directions_of_all.merge(directions)
+        moments, directions = _statistics(x_ND[rows])
         material = Material(
             moments=moments,
             directions=lambda units=directions: units,
