@@ -28,7 +28,8 @@ def profile(
 
     Each layer is measured with and without first positions and special tokens, over several batches of vectors. The
     gradients on the text are judged beside the untrained twin of the same configuration. Everything goes into a run
-    with a report. Threads are by default as many as there are cores. With --quick a first look, in about an eighth of the time.
+    with a report. Threads are by default as many as there are cores. --quick is a first look, in about a
+    seventh of the time.
 
     For example:
 
