@@ -73,6 +73,36 @@ def test_a_profile_ends_with_its_shapes_a_page_and_rows(said, text, tmp_path):
     assert open_run(tmp_path / "run").finished
 
 
+def test_a_quick_profile_takes_fewer_measures_and_says_so(said, text, tmp_path):
+    path = save(tiny("llama"), tmp_path / "model")
+    (tmp_path / "mine.toml").write_text("vectors = 4200\n")
+    given = ["--text", text, *FAST[:2], "--rank", "4", "--device", "cpu", "--threads", "2"]
+    said(
+        "profile",
+        path,
+        *given,
+        "--quick",
+        "--config",
+        tmp_path / "mine.toml",
+        "--resamples",
+        19,
+        "--out",
+        tmp_path / "run",
+    )
+    run = open_run(tmp_path / "run")
+    config = run.manifest["config"]
+    assert config["quick"]
+    # The file and the flags count before what --quick sets.
+    assert (config["vectors"], config["resamples"], config["batches"], config["measures"]) == (4200, 19, 1, "usual")
+    rows = run.table().to_pylist()
+    layers = [r for r in rows if r["tensor"] == "activations" and r["proxy"] is None and r["view"] == "representation"]
+    assert {"two_nn", "top_share"} <= {r["measure"] for r in layers}
+    assert not {"local_isotropy", "partition_ratio", "gride"} & {r["measure"] for r in layers}
+    assert {r["subset"] for r in layers} == {"all", "no-first"}
+    assert {r["view"] for r in rows if r["measure"] == "energy"} == {"representation"}
+    assert "config.quick" in (tmp_path / "run" / "report.html").read_text()
+
+
 def test_a_dry_run_does_nothing(said, text, tmp_path, monkeypatch, history):
     monkeypatch.chdir(tmp_path)
     path = save(tiny("bert"), tmp_path / "bert")

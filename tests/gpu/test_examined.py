@@ -89,9 +89,8 @@ def test_layers_may_lie_on_several_devices(main, text, tmp_path):
     model = loaded(card, given)
     whole = vectors_of(model, choose(model, None, None).sites, part, drawn, chunk=6)
     parted = vectors_of(split, choose(split, None, None).sites, part, drawn, chunk=6)
-    for layer, clouds in whole.items():
-        for cloud, x in clouds.items():
-            torch.testing.assert_close(parted[layer][cloud], x, rtol=1e-3, atol=1e-4)
+    for layer, vectors in whole.items():
+        torch.testing.assert_close(parted[layer].values, vectors.values, rtol=1e-3, atol=1e-4)
     ids = torch.randint(4, 40, (160, 30), generator=torch.Generator().manual_seed(0))
     probed = [Probe(ids, seed=0).run(each, choose(each, None, None).sites) for each in (model, split)]
     for layer, kept in probed[0].items():

@@ -185,21 +185,20 @@ def _cosine_of_sum(x: UnitSum) -> CosineEstimate:
     return CosineEstimate(value=value, n=x.count, zero_rows=x.zeros, floor=0.0)
 
 
-def partition_ratio(x: Cloud) -> Estimate:
+def partition_ratio(x: Cloud, *, second: Tensor | None = None) -> Estimate:
     """``min Z(c)/max Z(c)``, ``Z(c) = Σ exp(c·x)``, ``c`` over eigenvectors of ``XᵀX``, both signs (Mu et al. 2018).
 
     Near 1 for an isotropic cloud. It is not free of scale. Summed as logarithms, so it is exact until the ratio itself
-    is too small for a float.
+    is too small for a float. ``second`` is ``XᵀX``, where it is known.
     """
     x_ND = as_cloud(x).double()
-    vectors_DD = torch.linalg.eigh(Moments.of(x_ND, higher=False).second).eigenvectors
-    log_z: list[Tensor] = []
-    for sign in (1.0, -1.0):
-        total_D = torch.full((x_ND.shape[1],), -math.inf, dtype=torch.float64, device=x_ND.device)
-        for part in x_ND.split(4096):
-            total_D = torch.logaddexp(total_D, torch.logsumexp(sign * (part @ vectors_DD), 0))
-        log_z.append(total_D)
-    both = torch.cat(log_z)
+    second_DD = Moments.of(x_ND, higher=False).second if second is None else second
+    vectors_DD = torch.linalg.eigh(second_DD).eigenvectors
+    both = torch.full((2 * x_ND.shape[1],), -math.inf, dtype=torch.float64, device=x_ND.device)
+    for part in x_ND.split(4096):
+        along_ND = part @ vectors_DD
+        part_of_both = torch.cat([torch.logsumexp(along_ND, 0), torch.logsumexp(-along_ND, 0)])
+        both = torch.logaddexp(both, part_of_both)
     log_ratio = float(both.min() - both.max())
     note = f"below the smallest float; its logarithm is {log_ratio:.1f}" if log_ratio < -700 else None
     return Estimate(value=math.exp(log_ratio), n=x_ND.shape[0], note=note)

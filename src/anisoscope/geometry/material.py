@@ -67,7 +67,8 @@ class Material:
 
     ``moments`` of all rows, their ``spectrum``, the ``directions`` of rows, a ``sample`` of rows ``(N, D)``, and the
     ``neighbours`` of that sample (``k`` of them). ``gaussian_neighbours`` are those of a Gaussian cloud with as many
-    distinct rows and their covariance. ``seed`` serves measures and controls that draw.
+    distinct rows and their covariance. ``neighbours`` may be given, where one search served several samples. ``seed``
+    serves measures and controls that draw.
     """
 
     def __init__(
@@ -76,11 +77,12 @@ class Material:
         moments: Moments | None = None,
         directions: Callable[[], Directions | UnitSum] | None = None,
         sample: Callable[[], Tensor] | None = None,
+        neighbours: Callable[[], Neighbours] | None = None,
         k: int = 0,
         seed: int = 0,
     ) -> None:
         self.moments, self.seed = moments, seed
-        self._directions, self._sample, self._k = directions, sample, k
+        self._directions, self._sample, self._neighbours, self._k = directions, sample, neighbours, k
 
     @cached_property
     def spectrum(self) -> Spectrum | None:
@@ -100,6 +102,8 @@ class Material:
     @cached_property
     def neighbours(self) -> Neighbours | None:
         """Nearest neighbours among the rows of the sample."""
+        if self._neighbours is not None:
+            return self._neighbours()
         return None if self.sample is None or not self._k else neighbours(self.sample, self._k)
 
     @cached_property

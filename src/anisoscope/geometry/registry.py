@@ -94,6 +94,14 @@ def _corrected(measure: Callable[..., Estimate]) -> Callable[[Moments], Estimate
     return lambda m: measure(m, corrected=True) if m.higher and float(m.count) >= 4 else None
 
 
+def _partition(material: Material) -> Estimate | None:
+    if material.sample is None:
+        return None
+    moments = material.moments  # of all rows, which the sample may be
+    known = moments is not None and float(moments.count) == material.sample.shape[0]
+    return partition_ratio(material.sample, second=moments.second if known and moments is not None else None)
+
+
 def _local(material: Material) -> Mapping[str, Estimate] | None:
     if material.sample is None:
         return None
@@ -142,7 +150,7 @@ _METHODS: dict[str, MeasureMethod] = {
             {"power=1": effective_rank, "power=2": lambda s: effective_rank(s, power=2)},
             of_spectrum=True,
         ),
-        MeasureMethod("partition_ratio", "sample", {"both signs": partition_ratio}, training=False),
+        MeasureMethod("partition_ratio", "material", {"both signs": _partition}, training=False),
         MeasureMethod("local_isotropy", "material", {"": _local}, training=False),
         MeasureMethod(
             "two_nn",

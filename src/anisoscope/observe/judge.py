@@ -46,6 +46,7 @@ class Brief:
     """What a judge must know before it begins.
 
     With ``resumable`` the statistics behind its memory are held on to; with ``keep`` judgements come with bases.
+    ``measured`` are the tensors whose isotropy is measured: whoever measures activations elsewhere leaves them out.
     """
 
     request: Request
@@ -53,6 +54,7 @@ class Brief:
     resumable: bool = False
     keep: bool = False
     device: torch.device | None = None  # that observations are judged on; None: where they are
+    measured: tuple[str, ...] = ("activations", "gradients")
 
 
 @runtime_checkable
@@ -80,6 +82,7 @@ class Judge:
     def __init__(self, brief: Brief, each: Each = each_in_turn) -> None:
         self._request, self._anchor, self._each = brief.request, brief.anchor, each
         self._resumable, self._keep, self._device = brief.resumable, brief.keep, brief.device
+        self._measured = brief.measured
         self._tokens = 0
         self._initial: Evidences = {}
         self._early: Statistics = {}
@@ -138,7 +141,10 @@ class Judge:
                 "observe larger batches",
             )
         require_finite(observed.statistics)
-        sections = {"measures": measure_rows(observed, self._each), "probe": probe_rows(observed, FEWEST, self._each)}
+        sections = {
+            "measures": measure_rows(observed, self._each, tensors=self._measured),
+            "probe": probe_rows(observed, FEWEST, self._each),
+        }
         rolling = fit_proxies(observed, self._request, self._each)
         anchored = self._anchored_for(observed)
         questions = [Question(rolling, self._request, self._initial), Question(anchored, self._request, self._initial)]

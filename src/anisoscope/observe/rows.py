@@ -16,6 +16,7 @@ from anisoscope.evidence.result import Evidence
 from anisoscope.geometry.material import Material, joined
 from anisoscope.geometry.registry import methods
 from anisoscope.geometry.results import Estimate, ScalePoint
+from anisoscope.geometry.selections import neighbours_of_selections
 from anisoscope.geometry.subspace import principal_angles
 from anisoscope.observe.cost import Cost
 from anisoscope.observe.judging import Case, Each, Place, Proxies, each_in_turn
@@ -59,14 +60,16 @@ def place_columns(place: Place) -> Row:
     return at_columns(place.at) | {"view": place.view, "subset": place.subset, "proxy": place.proxy}
 
 
-def measure_rows(observed: Observation, each: Each = each_in_turn) -> list[Row]:
+def measure_rows(
+    observed: Observation, each: Each = each_in_turn, *, tensors: Sequence[str] = ("activations", "gradients")
+) -> list[Row]:
     """Registered measures of activations and gradients, both folds together, with and without first positions.
 
     Measures of moments are of all tokens; those that need rows are of the sequences kept.
     """
     cases = [
         (at, tensor, subset)
-        for tensor in ("activations", "gradients")
+        for tensor in tensors
         for at in observed.sites("representation", tensor)
         for subset in CAPTURED_SUBSETS
     ]
@@ -108,23 +111,25 @@ def probe_rows(observed: Observation, fewest: int, each: Each = each_in_turn) ->
     asked = [method for method in methods(training=True) if method.needs == "neighbours"]
     k = max((method.k for method in asked), default=0)
 
-    def measured(which: tuple[SiteKey, str]) -> list[Row]:
-        at, subset = which
+    def measured(at: SiteKey) -> list[Row]:
         sample = observed.probe[at].sample()
-        x_ND = sample.values if subset == "all" else sample.values[sample.positions > 0]
-        material = Material(sample=lambda: x_ND, k=k)
+        places = {"all": sample.positions >= 0, "no-first": sample.positions > 0}
+        selections = {subset: places[subset].nonzero()[:, 0] for subset in CAPTURED_SUBSETS}
+        searched = neighbours_of_selections(sample.values, selections, k) if k else {}
         common = stamp(observed) | at_columns(at) | {"view": "representation", "tensor": "activations"}
-        common |= {"subset": subset, "width": x_ND.shape[1], "variant": "probe"}
         rows = []
-        for method in asked:
-            for _, found in method.estimates(material, usual=True):
-                few = f"{found.n} unique rows, fewer than {fewest}" if found.n < fewest else None
-                note = "; ".join(note for note in (found.note, few) if note) or None
-                rows.append(estimate_row(common, found, measure=method.name, note=note))
+        for subset, neighbours in searched.items():
+            x_ND = sample.values[selections[subset]]
+            material = Material(sample=lambda x=x_ND: x, neighbours=lambda found=neighbours: found, k=k)
+            own = common | {"subset": subset, "width": x_ND.shape[1], "variant": "probe"}
+            for method in asked:
+                for _, found in method.estimates(material, usual=True):
+                    few = f"{found.n} unique rows, fewer than {fewest}" if found.n < fewest else None
+                    note = "; ".join(note for note in (found.note, few) if note) or None
+                    rows.append(estimate_row(own, found, measure=method.name, note=note))
         return rows
 
-    cases = [(at, subset) for at in sorted(observed.probe) for subset in CAPTURED_SUBSETS]
-    return [row for rows in each(measured, cases) for row in rows]
+    return [row for rows in each(measured, sorted(observed.probe)) for row in rows]
 
 
 def drift_rows(observed: Observation, now: Proxies, before: Proxies, *, since: str) -> list[Row]:

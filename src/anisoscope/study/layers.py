@@ -9,7 +9,7 @@ vectors for each selection of tokens, so that dimensions may be compared.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -23,8 +23,9 @@ from anisoscope.capture.taps import Listener, Taps
 from anisoscope.data.tokens import Sequences
 from anisoscope.errors import AnisoscopeError
 from anisoscope.observe.rows import Row, at_columns, row
-from anisoscope.study.measure import Measured, MeasureRow, measure_cloud
-from anisoscope.vocabulary import MEASURES, SUBSETS
+from anisoscope.study.measure import Measured, MeasureRow, measure_selections
+from anisoscope.study.side_by_side import Apply
+from anisoscope.vocabulary import MEASURES
 
 Told = Callable[[float, str], None]
 
@@ -76,10 +77,22 @@ class _Picked(Listener):
         self.sites.setdefault(at, []).append(x_BTD[self.chosen.to(x_BTD.device)].cpu())
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Vectors:
+    """Vectors of a layer that some selection of tokens wants ``(N, D)``, and which of them each selection has."""
+
+    values: Tensor
+    rows: Mapping[str, Tensor]
+
+    def of(self, subset: str) -> Tensor:
+        """Those of one selection."""
+        return self.values[self.rows[subset]]
+
+
 def vectors_of(
     model: nn.Module, sites: Sites, part: Sequences, drawn: Draw, *, chunk: int, told: Told = lambda share, what: None
-) -> dict[SiteKey, dict[str, Tensor]]:
-    """The drawn vectors of every layer ``(N, D)``, by selection of tokens."""
+) -> dict[SiteKey, Vectors]:
+    """The drawn vectors of every layer."""
     device = next(model.parameters()).device
     wanted = drawn.any
     picked = _Picked()
@@ -96,12 +109,8 @@ def vectors_of(
             told(min(1.0, (start + chunk) / len(part.ids)), "forward")
     if not picked.sites:
         raise AnisoscopeError("no layer was seen: is the model the one whose sites were found?")
-    inside = {cloud: torch.from_numpy(chosen[wanted]) for cloud, chosen in drawn.chosen.items()}
-    found = {}
-    for at in sorted(picked.sites):
-        whole = torch.cat(picked.sites.pop(at))
-        found[at] = {cloud: whole[chosen] for cloud, chosen in inside.items()}
-    return found
+    rows = {subset: torch.from_numpy(np.flatnonzero(chosen[wanted])) for subset, chosen in drawn.chosen.items()}
+    return {at: Vectors(torch.cat(picked.sites.pop(at)), rows) for at in sorted(picked.sites)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,17 +131,29 @@ class Profile:
     problems: list[str] = field(default_factory=list)
 
     def add(
-        self, clouds: dict[SiteKey, dict[str, Tensor]], *, seed: int, told: Told = lambda share, what: None
+        self,
+        vectors: Mapping[SiteKey, Vectors],
+        *,
+        seed: int,
+        usual: bool = False,
+        apply: Apply = map,
+        told: Told = lambda share, what: None,
     ) -> None:
-        """Measure one batch."""
-        cases = [(at, subset, x) for at, by_subset in clouds.items() for subset, x in by_subset.items()]
-        for number, (at, subset, x_ND) in enumerate(cases):
-            if not bool(torch.isfinite(x_ND.sum(0, dtype=torch.float64)).all()):
+        """Measure one batch, by the ``usual`` measures alone or all; ``apply`` is a ``map`` over layers."""
+
+        def measured(at: SiteKey) -> dict[str, Measured]:
+            own = vectors[at]
+            if not bool(torch.isfinite(own.values.sum(0, dtype=torch.float64)).all()):
                 raise AnisoscopeError(
                     f"layer {at.layer} has activations that are not finite: the checkpoint is damaged"
                 )
-            self._take(at, subset, measure_cloud([x_ND], seed=seed))
-            told((number + 1) / len(cases), f"layer {at.layer}, {SUBSETS[subset]}")
+            return measure_selections(own.values, own.rows, seed=seed, usual=usual)
+
+        sites = list(vectors)
+        for number, (at, found) in enumerate(zip(sites, apply(measured, sites), strict=True)):
+            for subset, one in found.items():
+                self._take(at, subset, one)
+            told((number + 1) / len(sites), f"layer {at.layer}")
 
     def _take(self, at: SiteKey, subset: str, measured: Measured) -> None:
         for one in measured.table:

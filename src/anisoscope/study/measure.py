@@ -5,8 +5,9 @@ Letters: N rows, D width.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -14,8 +15,10 @@ from torch import Tensor
 from anisoscope.errors import broken
 from anisoscope.geometry.cloud import require_finite
 from anisoscope.geometry.material import Material
+from anisoscope.geometry.neighbours import Neighbours
 from anisoscope.geometry.registry import MOST_NEIGHBOURS, methods
 from anisoscope.geometry.results import Estimate, ScalePoint
+from anisoscope.geometry.selections import neighbours_of_selections
 from anisoscope.stats.directions import Directions
 from anisoscope.stats.moments import Moments
 from anisoscope.stats.reservoir import Reservoir
@@ -66,9 +69,12 @@ def measure_cloud(
     *,
     seed: int = 0,
     sample_rows: int = SAMPLE_ROWS,
+    usual: bool = False,
     progress: Callable[[str, int], None] = lambda stage, rows: None,
 ) -> Measured:
     """Measure a cloud that arrives in chunks of rows; memory does not grow with their number.
+
+    With ``usual`` only the measures of a training, in their usual variant.
 
     >>> import torch
     >>> x = torch.randn(500, 4, generator=torch.Generator().manual_seed(0))
@@ -84,8 +90,7 @@ def measure_cloud(
     done = 0
     for chunk in chunks:
         require_finite(chunk, first_row=done)
-        double_ND = chunk.double()
-        parts = Moments.of(double_ND), Directions.of(double_ND)
+        parts = _statistics(chunk)
         kept = Reservoir.of_rows(chunk, rows=sample_rows, seed=seed, start=done)
         if moments is None or directions is None or reservoir is None:
             (moments, directions), reservoir = parts, kept
@@ -105,12 +110,52 @@ def measure_cloud(
         seed=seed,
     )
     progress("neighbours", 0)
-    table = [
-        MeasureRow.of(method.name, variant, estimate, moments.width)
-        for method in methods()
-        for variant, estimate in method.estimates(material)
-    ]
-    return Measured(done, moments.width, sample_ND.shape[0], seed, tuple(table))
+    return Measured(done, moments.width, sample_ND.shape[0], seed, _table(material, moments.width, usual=usual))
+
+
+def measure_selections(
+    x_ND: Tensor, selections: Mapping[str, Tensor], *, seed: int = 0, usual: bool = False
+) -> dict[str, Measured]:
+    """What ``measure_cloud`` gives for ``x_ND[rows]`` of every selection, with one search for neighbours.
+
+    Selections are numbers of rows, ascending. Moments are not merged from those of common rows: the effective rank of
+    a cloud with an empty direction (after a layer norm) is a root of their rounding, and would change in its 8th digit.
+    """
+    k = max((method.k for method in methods(training=usual) if method.needs == "neighbours"), default=0)
+    if max(map(len, selections.values())) > SAMPLE_ROWS:  # then each has a sample of its own
+        return {name: measure_cloud([x_ND[rows]], seed=seed, usual=usual) for name, rows in selections.items()}
+    require_finite(x_ND)
+
+    @cache
+    def searched() -> dict[str, Neighbours]:
+        return neighbours_of_selections(x_ND, selections, k)
+
+    found = {}
+    for name, rows in selections.items():
+        moments, directions = _statistics(x_ND[rows])
+        material = Material(
+            moments=moments,
+            directions=lambda units=directions: units,
+            sample=lambda rows=rows: x_ND[rows],
+            neighbours=(lambda name=name: searched()[name]) if k else None,
+            k=k,
+            seed=seed,
+        )
+        found[name] = Measured(len(rows), moments.width, len(rows), seed, _table(material, moments.width, usual=usual))
+    return found
+
+
+def _statistics(x_ND: Tensor) -> tuple[Moments, Directions]:
+    double_ND = x_ND.double()
+    return Moments.of(double_ND), Directions.of(double_ND)
+
+
+def _table(material: Material, width: int, *, usual: bool = False) -> tuple[MeasureRow, ...]:
+    return tuple(
+        MeasureRow.of(method.name, variant, estimate, width)
+        for method in methods(training=usual)
+        for variant, estimate in method.estimates(material, usual=usual)
+    )
 
 
 def _in_file_order(reservoir: Reservoir) -> Tensor:

@@ -17,6 +17,7 @@ from anisoscope.observe.finalize import finalize
 from anisoscope.observe.findings import Judgement
 from anisoscope.observe.gathering import RESERVOIR_ROWS
 from anisoscope.observe.judge import Brief, Judge
+from anisoscope.observe.judging import each_in_turn
 from anisoscope.observe.offline import observe_model
 from anisoscope.observe.provenance import provenance
 from anisoscope.observe.rows import Row, with_token_texts
@@ -33,6 +34,7 @@ from anisoscope.study.layers import Profile, draw, sequences_needed, vectors_of
 from anisoscope.study.model_settings import ProfileSettings
 from anisoscope.study.pool import Outcome, Overseer, Task
 from anisoscope.study.shapes import shape_rows
+from anisoscope.study.side_by_side import Apply, side_by_side
 from anisoscope.study.sizing import Size, rate_of, size_of
 from anisoscope.vocabulary import added
 
@@ -76,7 +78,8 @@ def profile(model: str, settings: ProfileSettings, overseer: Overseer, *, out: s
     status, began, threads = "interrupted", time.monotonic(), torch.get_num_threads()
     torch.set_num_threads(settings.threads)
     try:
-        _Profiling(run, card, settings, reading, each, overseer).all()
+        with side_by_side(settings.threads) as apply:
+            _Profiling(run, card, settings, reading, each, overseer, apply).all()
         status = "finished"
     finally:
         torch.set_num_threads(threads)
@@ -109,11 +112,20 @@ class _Profiling:
     """The stages of a profile, each of which ends with its rows in the run."""
 
     def __init__(
-        self, run: Run, card: Card, settings: ProfileSettings, reading: Reading, each: int, overseer: Overseer
+        self,
+        run: Run,
+        card: Card,
+        settings: ProfileSettings,
+        reading: Reading,
+        each: int,
+        overseer: Overseer,
+        apply: Apply,
     ) -> None:
         self._run, self._card, self._settings, self._reading = run, card, settings, reading
-        self._each, self._overseer = each, overseer
-        self._judge = Judge(Brief(settings.request(), None, keep=True))
+        self._each, self._overseer, self._apply = each, overseer, apply
+        on_cpu = torch.device(settings.judging_place).type == "cpu"  # a GPU does one thing at a time anyway
+        in_turn = (lambda act, items: list(apply(act, items))) if on_cpu else each_in_turn
+        self._judge = Judge(Brief(settings.request(), None, keep=True, measured=("gradients",)), in_turn)
         self._about = {"model": card.located.name, "role": reading.role, "seed": settings.seed}
 
     def all(self) -> None:
@@ -164,10 +176,12 @@ class _Profiling:
             def told(share: float, what: str, batch: int = batch) -> None:
                 stage.told((batch + share) / batches, f"batch {batch + 1} of {batches}, {what}")
 
-            clouds = vectors_of(
+            vectors = vectors_of(
                 model, choice.sites, part, drawn, chunk=self._settings.chunk, told=lambda s, w: told(0.2 * s, w)
             )
-            found.add(clouds, seed=self._settings.seed, told=lambda s, w: told(0.2 + 0.8 * s, w))
+            usual = self._settings.measures == "usual"
+            options = {"seed": self._settings.seed, "usual": usual, "apply": self._apply}
+            found.add(vectors, **options, told=lambda s, w: told(0.2 + 0.8 * s, w))
         return found.rows() + shape_rows(found)
 
     def _write(self, writer: str, rows: list[Row], step: int) -> None:
