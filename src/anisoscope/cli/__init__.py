@@ -22,6 +22,7 @@ from anisoscope.cli.profile import profile
 from anisoscope.cli.report import report
 from anisoscope.cli.rows import rows
 from anisoscope.cli.theory import theory
+from anisoscope.cli.verify_run import verify_run
 from anisoscope.errors import AnisoscopeError, BrokenRuleError
 from anisoscope.study.options import told
 
@@ -43,6 +44,7 @@ app.command(measure)
 app.command(rows)
 app.command(compare)
 app.command(integrity)
+app.command(verify_run)
 app.command(doctor)
 
 

@@ -35,6 +35,7 @@ class Source:
     rows: list[Row]
     damaged: list[str]
     steps: int
+    strays: list[str] = field(default_factory=list)
 
     @property
     def is_profile(self) -> bool:
@@ -243,13 +244,16 @@ class Context:
         return step / subject.source.steps if self.compare else step
 
 
-def read(paths: Sequence[str]) -> Context:
-    """Open runs and sort their rows by model."""
+def read(paths: Sequence[str], *, allow_damaged: bool = False) -> Context:
+    """Open runs and sort their rows by model; parts that were changed since a run was closed are an error."""
     if not paths:
         raise broken("a report must have at least one run", "none", "name the folder of a run")
     sources: list[Source] = []
     for path in paths:
-        sources.append(source_of(open_run(path), taken=[source.label for source in sources]))
+        run = open_run(path)
+        if not allow_damaged:
+            run.require_whole(rows_only=True)
+        sources.append(source_of(run, taken=[source.label for source in sources]))
     return Context(sources, [subject for source in sources for subject in _subjects(source, len(sources) > 1)])
 
 
@@ -269,9 +273,8 @@ def source_of(run: Run, taken: Sequence[str] = ()) -> Source:
     said = run.manifest.get("steps")
     largest = max((row["step"] for row in rows if row["step"] is not None), default=0)
     steps = said if isinstance(said, int) and not isinstance(said, bool) and said > 0 else largest
-    return Source(
-        label, visible(run.path), _shown(run.manifest), rows, [visible(n) for n in run.damaged], max(steps, 1)
-    )
+    damaged, strays = ([visible(name) for name in names] for names in (run.damaged, run.strays))
+    return Source(label, visible(run.path), _shown(run.manifest), rows, damaged, max(steps, 1), strays)
 
 
 def _subjects(source: Source, named: bool) -> list[Subject]:
