@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from anisoscope.errors import AnisoscopeError, broken
+from anisoscope.store.disk import make_folder
 from anisoscope.store.files import Folder
 from anisoscope.store.lock import Lock
 from anisoscope.store.parts import ENDING, compact, expand, part_name, read_parts, write_part
@@ -326,7 +327,7 @@ def _locked(folder: Folder) -> Lock | None:
         return None
     local = Path(folder.path(""))
     try:
-        local.mkdir(parents=True, exist_ok=True)
+        make_folder(local)
     except OSError as error:
         raise AnisoscopeError(f"cannot make {local}: {error.strerror or error}") from error
     lock = Lock(local)

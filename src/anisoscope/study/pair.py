@@ -20,6 +20,7 @@ from anisoscope.observe.gathering import RESERVOIR_ROWS
 from anisoscope.observe.provenance import provenance
 from anisoscope.observe.rows import row
 from anisoscope.store.run import Run, create_run, open_run
+from anisoscope.study.same_bits import as_begun
 from anisoscope.study.saved import step_of
 from anisoscope.study.settings import PairSettings
 from anisoscope.study.training import Job, Stop, Watcher, train
@@ -79,7 +80,8 @@ def resume(path: str | Path, display: Display) -> Run:
     except BaseException:
         run.close()
         raise
-    return _go_on(run, settings, data, display)
+    with as_begun(run.manifest, display.said):
+        return _go_on(run, settings, data, display)
 
 
 def _go_on(run: Run, settings: PairSettings, data: Tokenised, display: Display) -> Run:
@@ -89,7 +91,7 @@ def _go_on(run: Run, settings: PairSettings, data: Tokenised, display: Display) 
     try:
         run.update(status="running")
         run.write("corpus", [_entropy_row(settings, data)])
-        (Path(run.path) / "tokeniser.json").write_text(data.tokeniser.to_json(), encoding="utf-8")
+        run.write_file("tokeniser.json", data.tokeniser.to_json().encode())
         with _asked_to_stop(stop, display):
             for seed in settings.every_seed:
                 for role in ROLES:
