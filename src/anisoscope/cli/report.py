@@ -11,6 +11,7 @@ from pydantic import Field
 
 from anisoscope.errors import broken
 from anisoscope.study.options import CommandOptions
+from anisoscope.visible import visible
 
 
 class ReportCommand(CommandOptions):
@@ -56,7 +57,7 @@ def report(
         raise broken("--out must name a file", f"the folder {path}", f"try --out {path / 'report.html'}")
     made = make_report(runs, allow_damaged=options.allow_damaged).encode()
     write_whole(path, made)
-    print(f"{path}  ({len(made) / 1e6:.1f} MB)")
+    print(f"{visible(str(path))}  ({len(made) / 1e6:.1f} MB)")
 
 
 def _usual(runs: Sequence[str]) -> Path:

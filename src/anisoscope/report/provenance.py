@@ -42,8 +42,10 @@ def status(context: Context) -> list[Text]:
             text = f"this run is still in progress ({reached}). Everything below is about what is there so far."
             found.append(Text(text, head, tone))
         elif source.status != "finished":
+            reason = source.manifest.get("reason")
+            why = f" It failed: {reason}." if isinstance(reason, str) else ""
             found.append(
-                Text(f"this run did not come to its end: its status is {source.status} ({reached}).", head, "no")
+                Text(f"this run did not come to its end: its status is {source.status} ({reached}).{why}", head, "no")
             )
         if source.damaged:
             damaged = f"{counted(len(source.damaged), 'part')} of the run could not be read and are left out: "

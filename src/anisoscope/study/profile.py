@@ -20,6 +20,7 @@ from anisoscope.observe.offline import observe_model
 from anisoscope.observe.provenance import provenance
 from anisoscope.observe.rows import Row, with_token_texts
 from anisoscope.store.run import Run, create_run
+from anisoscope.study.ending import closing
 from anisoscope.study.examination import (
     Reading,
     loaded,
@@ -72,15 +73,14 @@ def profile(model: str, settings: ProfileSettings, overseer: Overseer, *, out: s
         units=reading.units,
         notes=list(card.notes),
     )
-    status, began, threads = "interrupted", time.monotonic(), torch.get_num_threads()
+    threads = torch.get_num_threads()
     torch.set_num_threads(settings.threads)
     try:
-        _Profiling(run, card, settings, reading, each, overseer).all()
-        status = "finished"
+        with closing(run) as ending:
+            _Profiling(run, card, settings, reading, each, overseer).all()
+            ending.status = "finished"
     finally:
         torch.set_num_threads(threads)
-        run.update(seconds=round(time.monotonic() - began, 1))
-        run.close(status)
     return run
 
 
