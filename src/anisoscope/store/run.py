@@ -16,6 +16,7 @@ import pyarrow as pa
 from anisoscope.errors import AnisoscopeError, broken
 from anisoscope.store.disk import make_folder
 from anisoscope.store.files import Folder
+from anisoscope.store.home import without_home
 from anisoscope.store.lock import Lock
 from anisoscope.store.parts import ENDING, compact, expand, part_name, read_parts, write_part
 from anisoscope.store.recorded import (
@@ -34,6 +35,8 @@ from anisoscope.store.recorded import (
 )
 from anisoscope.store.schema import COLUMNS, SCHEMA, SCHEMA_VERSION, as_table
 from anisoscope.store.version_1 import from_version_1
+
+_GIVEN = ("config", "plan", FILES)
 
 
 class Run:
@@ -159,7 +162,8 @@ class Run:
     def update(self, **fields: Any) -> None:
         """Change the manifest."""
         self._require_in_place()
-        self.manifest = self.manifest | fields
+        # Settings and plans stay as they were given: a resume needs the paths in them.
+        self.manifest = self.manifest | {k: v if k in _GIVEN else without_home(v) for k, v in fields.items()}
         self._folder.write(MANIFEST, manifest_to_bytes(self.manifest))
         self._begun = True
 
@@ -262,6 +266,11 @@ class Sink:
     def write(self, rows: list[dict[str, Any]]) -> None:
         """Add the rows of one observation."""
         self._run.write(self._writer, [self._constant | row for row in rows])
+
+    def read(self) -> list[dict[str, Any]]:
+        """The rows that this sink has written, read back."""
+        own = {"run": self._run.name} | self._constant
+        return [row for row in self._run.table().to_pylist() if all(row[name] == own[name] for name in own)]
 
     def keep(
         self, what: str, timing: str | None, step: int, tensors: Mapping[str, np.ndarray], *, every: bool = False

@@ -292,6 +292,10 @@ class _Told:
             raise
         self.watcher.observed(rows)
 
+    def read(self) -> list[Row]:
+        """The rows, from the run."""
+        return self.sink.read()
+
     def keep(self, what: str, timing: str | None, step: int, tensors: dict[str, Any], *, every: bool) -> None:
         """Take proxies and spectra."""
         self.sink.keep(what, timing, step, tensors, every=every)
