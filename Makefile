@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c const
 THREADS := $(shell $(PYTHON) -c "import os; print(os.cpu_count())")
 PEERS := .venv-peers
 
-.PHONY: run test lint slow bench calibration conformance docs clean
+.PHONY: run test lint slow faults bench calibration conformance docs clean
 
 run: $(VENV)/.core
 	$(BIN)/anisoscope pair
@@ -24,6 +24,10 @@ lint: $(VENV)/.dev
 
 slow: $(VENV)/.models
 	$(BIN)/python -m pytest -q -m slow
+
+# Every crash point, error, damaged file and pair of commands; rewrites docs/reliability.md (about half an hour).
+faults: $(VENV)/.dev
+	ANISOSCOPE_FAULTS=all OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q tests/faults
 
 bench: $(VENV)/.dev $(VENV)/.models $(PEERS)/.peers
 	$(BIN)/python -m bench.cloud --peers $(PEERS)/bin/python

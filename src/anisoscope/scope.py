@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import time
 import warnings
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
@@ -150,6 +151,7 @@ class Scope:
         where = Where(evaluate, model)
         self._series = Series(JudgeBeside(brief, lambda: where.device), sink=sink, **told)
         self._worker = Worker(self._series.judge, pending=session.pending, on_device=lambda: where.device is not None)
+        weakref.finalize(self, _abandoned, self._worker, self._series).atexit = False  # the worker sees to that
         self._tally = Tally.of(frequency, self.sites, self.views)
         self._assembly = Assembly(
             self.views,
@@ -211,12 +213,17 @@ class Scope:
             self._inside = False
             self._step += 1
 
+    def wait(self) -> None:
+        """Wait for judgements under way; in a process that was forked from the training there are none."""
+        if not self._worker.forked:
+            self._settle()
+            self._worker.drain()
+            self._raise_if_strict()
+
     def rows(self) -> list[Row]:
         """All rows so far, one number a row; waits for judgements under way."""
-        self._settle()
-        self._worker.drain()
-        self._raise_if_strict()
-        return list(self._series.rows)
+        self.wait()
+        return self._series.rows
 
     def state(self) -> bytes:
         """What a restart needs, as a safetensors file; waits for judgements under way."""
@@ -236,7 +243,7 @@ class Scope:
 
         Under ``torch.distributed`` every rank must close; ranks that have not taken the same steps learn it here.
         """
-        if self._closed:
+        if self._closed or self._worker.forked:
             return []
         self._settle()
         self._part()
@@ -267,7 +274,11 @@ class Scope:
     @property
     def judged_rows(self) -> list[Row]:
         """Rows that are there already, without waiting."""
-        return list(self._series.rows)
+        return self._series.rows
+
+    def judged_since(self, count: int) -> tuple[list[Row], int]:
+        """Rows judged after the first ``count``, without waiting, and how many there are by now."""
+        return self._series.since(count), self._series.count
 
     def _attached(self, stack: ExitStack, documents: Sequence[int] | Tensor | np.ndarray | None) -> Taps:
         """Hooks on for this step."""
@@ -361,6 +372,12 @@ class Scope:
         for site in (*self.sites.blocks, *self.sites.weights):
             if names.get(site.name) is not site.module:
                 raise AnisoscopeError(f"the module {site.name} was replaced since the scope was made; make a new scope")
+
+
+def _abandoned(worker: Worker, series: Series) -> None:
+    """A scope that was dropped without being closed: its threads end once they have judged what they hold."""
+    if not worker.forked:
+        worker.abandon(series.dismiss)
 
 
 def _later(between: Between, tokens: int | None, accumulated: bool) -> Between:

@@ -16,6 +16,7 @@ from anisoscope import cli
 from anisoscope.store.files import Folder
 from anisoscope.store.run import create_run
 from anisoscope.store.schema import COLUMNS
+from anisoscope.visible import visible
 
 HOSTILE = '[red]not a colour[/red] \x1b[31m two\nlines \u202e \x9b7m, "quoted"'
 SHOWN = '[red]not a colour[/red] \\x1b[31m two\\nlines \\u202e \\x9b7m, "quoted"'
@@ -81,8 +82,8 @@ def test_csv_says_the_same_as_json(asked):
     text, _ = asked("--format", "csv")
     found = list(csv.DictReader(io.StringIO(text, newline="")))
     for row, expected in zip(found, rows_of(asked), strict=True):
-        assert row == {name: "" if value is None else str(value) for name, value in expected.items()}
-    assert found[1]["note"] == HOSTILE
+        assert row == {name: "" if value is None else visible(str(value)) for name, value in expected.items()}
+    assert found[1]["note"] == visible(HOSTILE) != HOSTILE
     assert text.splitlines()[1].endswith(",0.5,,,,64,")  # null is an empty field
 
 

@@ -216,3 +216,25 @@ def test_single_seeds_are_drawn_thinner_and_read_out(opened):
     figure.press("ArrowRight")
     assert "seeds: " in page.locator("#figure-emergence .tip").text_content()
     assert opened("good").locator("#figure-emergence .seed").count() == 0
+
+
+def test_a_series_without_points_does_not_break_the_page(opened, pages, planted):
+    """Whatever it comes from: of every figure one series is emptied, and of the first all of them."""
+    from dataclasses import replace
+
+    from anisoscope.report.page import page
+    from anisoscope.report.reading import read
+    from anisoscope.report.tree import Figure
+    from anisoscope.report.view import view
+
+    made, emptied = view(read([str(planted / "seeds")])), 0
+    for section in made.sections:
+        for number, part in enumerate(section.blocks):
+            if isinstance(part, Figure):
+                bare = [replace(s, points=[]) for s in part.series]
+                section.blocks[number] = replace(part, series=bare if not emptied else [bare[0], *part.series[1:]])
+                emptied += 1
+    assert emptied > 3
+    (pages / "emptied.html").write_text(page(made), encoding="utf-8")
+    shown = opened("emptied")
+    assert shown.locator("figure svg").count() >= emptied - 1

@@ -57,6 +57,7 @@ def test_a_finished_run_can_be_gone_on_with(tmp_path):
 def test_killed_between_any_two_files_no_row_is_lost_or_doubled(tmp_path, monkeypatch, act):
     """A copy of the folder after every file operation: each holds the same rows, and can be gone on with."""
     whole = written(tmp_path / "run", "interrupted" if act == "compact" else "finished")
+    open_run(tmp_path / "run").update(files=None)  # as a run that is open for writing
     states = []
 
     def seen(name):
@@ -84,8 +85,8 @@ def test_killed_between_any_two_files_no_row_is_lost_or_doubled(tmp_path, monkey
 def test_a_torn_part_stays_and_is_named(tmp_path):
     written(tmp_path / "run", "interrupted")
     torn = tmp_path / "run" / "rows-encoder-0-000000003.parquet"
-    torn.write_bytes(b"PAR1")
     with open_run(tmp_path / "run", write=True) as run:
+        torn.write_bytes(b"PAR1")
         run.close("finished")
     found = open_run(tmp_path / "run")
     assert found.table().num_rows == 38
@@ -110,18 +111,25 @@ def test_a_full_disk_leaves_the_parts_as_they_are(tmp_path, monkeypatch):
 
 
 def test_parts_of_an_older_release_lack_columns_and_a_foreign_part_stays(tmp_path):
-    run = create_run(tmp_path / "run")
+    run = create_run(tmp_path / "run", digested_parts=False)
     for step in range(3):
         run.write("decoder-0", [{"step": step, "measure": "loss", "value": float(step), "q_floor": 0.5}])
     first, second, third = (tmp_path / "run" / parts.part_name("decoder-0", step) for step in range(3))
-    pq.write_table(pq.read_table(first).drop_columns(["q_floor"]), first)
-    foreign = pq.read_table(second).append_column("colour", pa.array(["red"]))
+    old = pq.read_table(first).drop_columns(["q_floor"])
+    pq.write_table(old.replace_schema_metadata(None), first)  # as an older release left it
+    foreign = pq.read_table(second).append_column("colour", pa.array(["red"])).replace_schema_metadata(None)
     pq.write_table(foreign, second)
     run.close("finished")
     assert files(tmp_path / "run") == [second.name, "rows-decoder-0.parquet"]
     assert pq.read_table(second).equals(foreign)
     table = open_run(tmp_path / "run").table().to_pydict()
     kept = [(v, q) for s, v, q in zip(table["step"], table["value"], table["q_floor"], strict=True) if s != 1]
-    assert kept == [(0.0, None), (2.0, 0.5)]
+    assert kept == list(zip(table["value"], table["q_floor"], strict=True)) == [(0.0, None), (2.0, 0.5)]
+    with pytest.raises(AnisoscopeError, match=f"{second.name} in .* is damaged"):
+        open_run(tmp_path / "run", write=True)
+    second.unlink()
+    with pytest.raises(AnisoscopeError, match=f"{second.name} in .* was removed since the run was closed"):
+        open_run(tmp_path / "run", write=True)
+    open_run(tmp_path / "run").update(files=None)
     with open_run(tmp_path / "run", write=True):
-        assert files(tmp_path / "run") == [first.name, second.name, third.name]
+        assert files(tmp_path / "run") == [first.name, third.name]

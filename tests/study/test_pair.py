@@ -76,7 +76,8 @@ def test_a_full_disk_ends_the_job_and_it_goes_on_when_there_is_room(whole, tmp_p
     monkeypatch.setattr(Folder, "write", fails)
     with pytest.raises(AnisoscopeError, match="No space left"):
         pair(settings(where), Quiet(), out=out)
-    assert open_run(out).manifest["status"] == "interrupted"
+    assert open_run(out).manifest["status"] == "failed"
+    assert "No space left" in open_run(out).manifest["reason"]
     full["now"] = False
     assert resume(out, Quiet()).finished
     assert_same(where / "run", out)

@@ -102,6 +102,7 @@ class Taps:
     evaluations: bool = False  # hand on calls without autograd too
     documents: Tensor | None = None  # of all sequences that pass, in their order over the calls
     heard: set[tuple[str, SiteKey]] = field(default_factory=set)
+    frozen: set[tuple[str, SiteKey]] = field(default_factory=set)  # below all that is trained: there is no gradient
     calls: list[Call] = field(default_factory=list)
     first_hidden: Tensor | None = None  # the earliest tapped tensor with a gradient, of the latest call
     _forwards: int = 0
@@ -154,16 +155,18 @@ class Taps:
                 len(self.documents),
                 "join those of all micro-batches, in their order",
             )
+        # Frozen layers are below those that are trained: where no gradient came at all, that is not the reason.
+        excused = self.frozen if any(kind == "gradient" for kind, _ in self.heard) else set()
         silent = [
             f"no {kind} at {site.name}"
             for kind, sites in (("activation", self.sites.blocks), ("gradient", self.sites.blocks))
             for site in sites
-            if self._wanted(site.layer) and (kind, site.key) not in self.heard
+            if self._wanted(site.layer) and (kind, site.key) not in self.heard | excused
         ]
         silent += [
             f"no input and error signal at {site.name}"
             for site in self.sites.weights
-            if self._wanted(site.layer) and ("pair", site.key) not in self.heard
+            if self._wanted(site.layer) and ("pair", site.key) not in self.heard | excused
         ]
         if silent:
             more = f" and {len(silent) - 4} more" if len(silent) > 4 else ""
@@ -265,6 +268,8 @@ class Taps:
                 return
             at = SiteKey(batch.blocks_called + 1, self._names[module])  # its block is under way
             self._expect_again(module, at, batch)
+        if torch.is_grad_enabled() and not y.requires_grad:
+            self.frozen.add(("pair", at))
         if not y.requires_grad or not self._wanted(at.layer):
             return
         turn, line = self._turns[module], self._line
@@ -285,6 +290,8 @@ class Taps:
 
     def _listen(self, at: SiteKey, hidden: Tensor, batch: Batch, turn: Callable[[Tensor], Tensor]) -> None:
         line = self._line
+        if torch.is_grad_enabled() and not hidden.requires_grad:
+            self.frozen.add(("gradient", at))
         if not hidden.requires_grad or line is None or not self._wanted(at.layer):
             return
         if self.first_hidden is None:

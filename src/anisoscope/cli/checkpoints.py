@@ -9,10 +9,10 @@ from pydantic import Field
 from rich.console import Console
 
 from anisoscope.cli.examining import ExaminationRun, display, finish, shown_size
-from anisoscope.cli.showing import visible
 from anisoscope.errors import broken
 from anisoscope.study.model_settings import Examination, HistoryPlan, JobOptions
 from anisoscope.study.options import given_in, part_of
+from anisoscope.visible import tell
 
 if TYPE_CHECKING:
     from anisoscope.study.pool import Means
@@ -92,9 +92,7 @@ def _resumed(resume: str, jobs: JobOptions, threads: int | None, report: bool) -
 
     there = open_run(resume)
     if there.manifest.get("kind") == study.KIND and there.finished and not there.manifest.get("failed"):
-        Console(highlight=False, soft_wrap=True).print(
-            f"{resume} is finished; there is nothing left to do", markup=False
-        )
+        tell(Console(), f"{resume} is finished; there is nothing left to do")
     own = threads or int(there.manifest.get("config", {}).get("threads", 1))
     with display() as overseer:
         run = study.resumed(resume, _means(jobs, own), overseer)
@@ -105,11 +103,11 @@ def _plan_shown(study: Any, course: Any, settings: Any, plan: Any) -> None:
     console = Console(highlight=False, soft_wrap=True)
     card = course.card
     for label, why in course.left_out.items():
-        console.print(f"left out: {visible(label)}: {visible(why)}", markup=False)
+        tell(console, f"left out: {label}: {why}")
     jobs = study.jobs_of("", card.located.name, settings, plan, course.points)
-    labels = ", ".join(visible(point.origin.label) for point in course.points)
+    labels = ", ".join(point.origin.label for point in course.points)
     size = study.estimated(course, settings, plan)
-    console.print(f"{len(course.points)} checkpoints: {labels}", markup=False)
+    tell(console, f"{len(course.points)} checkpoints: {labels}")
     parts = "" if plan.shards == 1 else f" ({len(jobs)} × {plan.shards} parts of the text)"
-    console.print(f"{len(jobs) * plan.shards} jobs{parts}, each with:", markup=False)
-    console.print(shown_size(size), markup=False)
+    tell(console, f"{len(jobs) * plan.shards} jobs{parts}, each with:")
+    tell(console, shown_size(size))

@@ -61,5 +61,5 @@ def _print(findings: list[Finding]) -> None:
         line = Text(f"{finding.status:8}", style=_COLOURS[finding.status])
         line.append(f"{finding.name:{width}}  {visible(finding.value)}", style="default")
         if finding.fix:
-            line.append(f"  →  {finding.fix}", style="bold")
+            line.append(f"  →  {visible(finding.fix)}", style="bold")
         console.print(line)

@@ -12,6 +12,7 @@ from pydantic import Field
 from rich.console import Console
 
 from anisoscope.study.options import RunOptions
+from anisoscope.visible import tell
 
 if TYPE_CHECKING:
     from anisoscope.store.run import Run
@@ -56,14 +57,14 @@ def finish(run: Run, *, report: bool, again: str) -> None:
     """Say where everything is, and write the page."""
     console = Console(soft_wrap=True, highlight=False)
     if not run.finished:
-        console.print(f"stopped. {again}", markup=False)
+        tell(console, f"stopped. {again}")
     failed = run.manifest.get("failed") or {}
     for name, why in failed.items():
-        console.print(f"failed: {name}: {why}", markup=False, style="red")
+        tell(console, f"failed: {name}: {why}", "red")
     if report and "://" not in run.path:
         from anisoscope.report.make import make_report, write_whole
 
         page = Path(run.path) / "report.html"
         write_whole(page, make_report([run.path]).encode())
-        console.print(f"report: {page}", markup=False)
-    console.print(f"rows: anisoscope rows {run.path}", markup=False)
+        tell(console, f"report: {page}")
+    tell(console, f"rows: anisoscope rows {run.path}")

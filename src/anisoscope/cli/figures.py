@@ -9,6 +9,7 @@ from cyclopts import Parameter
 from pydantic import Field
 
 from anisoscope.study.options import CommandOptions
+from anisoscope.visible import visible
 
 
 class FiguresCommand(CommandOptions):
@@ -48,4 +49,4 @@ def figures(
     folder = out if out is not None else Path("figures") if "://" in run else Path(run) / "figures"
     for name, content in draw_figures(view(read([run])), form=options.format):
         write_whole(folder / name, content)
-        print(folder / name)
+        print(visible(str(folder / name)))

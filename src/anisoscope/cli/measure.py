@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import sys
 from collections.abc import Callable, Iterator
@@ -13,9 +12,11 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 from pydantic import Field
 
+from anisoscope.cli.showing import as_json
 from anisoscope.errors import broken
 from anisoscope.study.measure_settings import MeasureSettings
 from anisoscope.study.options import CommandOptions
+from anisoscope.visible import visible
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -75,7 +76,7 @@ def measure(
         if not options.json_:
             _print_table(source, result)
     if options.json_:
-        print(json.dumps([_as_json(source, result) for source, result in results], indent=2, ensure_ascii=False))
+        print(as_json([_as_json(source, result) for source, result in results]))
 
 
 def _source(name: str, key: str | None, columns: tuple[str, ...] | None) -> CloudFile:
@@ -102,13 +103,15 @@ def _measured(source: CloudFile, seed: int, sample: int) -> Measured:
 def _progress(name: str, rows: int | None) -> Iterator[Callable[[str, int], None]]:
     """A bar on standard error where that is a terminal, else nothing."""
     from rich.console import Console
-    from rich.progress import Progress
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
     console = Console(stderr=True)
     if not console.is_terminal:
         yield lambda stage, done: None
         return
-    with Progress(console=console, transient=True) as bar:
+    name = visible(name)
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(name, total=rows)
 
         def advance(stage: str, done: int) -> None:
@@ -143,7 +146,7 @@ def _print_table(source: CloudFile, result: Measured) -> None:
     from rich.text import Text
 
     # As text: a file may be called layer[bold].npy or a:x:.npz, which rich would read as its own language.
-    title = Text(f"{source.name}: {result.rows:,} rows × {result.width}", style="bold")
+    title = Text(f"{visible(source.name)}: {result.rows:,} rows × {result.width}", style="bold")
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("measure", no_wrap=True)
     table.add_column("variant", style="dim")
@@ -169,7 +172,7 @@ def _print_table(source: CloudFile, result: Measured) -> None:
     if source.left_out:
         below.append(f"columns left out, not real numbers: {', '.join(source.left_out)}")
     for line in below:
-        console.print(Text(line, style="dim"))
+        console.print(Text(visible(line), style="dim"))
     console.print()
 
 

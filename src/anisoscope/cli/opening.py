@@ -33,6 +33,9 @@ def warn_of_damage(run: Run) -> None:
     if run.damaged:
         parts = ", ".join(run.damaged)
         say(f"warning: {run.path}: {len(run.damaged)} damaged part(s) left out: {parts}")
+    if run.strays:
+        names = ", ".join(run.strays)
+        say(f"warning: {run.path}: {len(run.strays)} file(s) that are no parts of the run left out: {names}")
 
 
 @contextmanager

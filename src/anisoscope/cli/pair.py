@@ -13,6 +13,7 @@ from rich.console import Console
 from anisoscope.errors import broken
 from anisoscope.study.options import RunOptions, given_in, part_of
 from anisoscope.study.settings import PairOptions, settings_of
+from anisoscope.visible import tell
 
 if TYPE_CHECKING:
     from anisoscope.store.run import Run
@@ -56,10 +57,10 @@ def pair(*, options: Annotated[PairCommand, Parameter(name="*")] = PairCommand()
     run = _run(settings, options.resume, options.out)
     console = Console(soft_wrap=True, highlight=False)
     if not run.finished:
-        console.print(f"stopped. Go on with: anisoscope pair --resume {run.path}", markup=False)
+        tell(console, f"stopped. Go on with: anisoscope pair --resume {run.path}")
     if options.report:
         _report(run, console)
-    console.print(f"rows: anisoscope rows {run.path}", markup=False)
+    tell(console, f"rows: anisoscope rows {run.path}")
 
 
 def _run(settings: PairSettings | None, resume: str | None, out: str | None) -> Run:
@@ -82,7 +83,7 @@ def _report(run: Run, console: Console) -> None:
 
     page = Path(run.path) / "report.html"
     write_whole(page, make_report([run.path]).encode())
-    console.print(f"report: {page}", markup=False)
+    tell(console, f"report: {page}")
     cost = cost_in_words(run.table().to_pylist())
     if cost is not None:
-        console.print(f"cost of watching: {cost}", markup=False)
+        tell(console, f"cost of watching: {cost}")

@@ -12,6 +12,7 @@ from anisoscope.cli.examining import ExaminationRun, display, finish, shown_size
 from anisoscope.cli.showing import print_table, visible
 from anisoscope.study.model_settings import ProfileSettings
 from anisoscope.study.options import given_in, made_of, part_of
+from anisoscope.visible import tell
 
 
 class ProfileCommand(ProfileSettings, ExaminationRun):
@@ -53,10 +54,10 @@ def profile(
     card, size = planned(model, settings)
     console = Console(highlight=False, soft_wrap=True)
     what = f"{visible(card.located.name)}: {card.objective}, {card.layers} layers of width {card.width}"
-    console.print(f"{what}, {card.parameters / 1e6:,.1f} million parameters", markup=False)
+    tell(console, f"{what}, {card.parameters / 1e6:,.1f} million parameters")
     for note in card.notes:
-        console.print(f"note: {note}", markup=False)
-    console.print(shown_size(size), markup=False)
+        tell(console, f"note: {note}")
+    tell(console, shown_size(size))
     if options.dry_run:
         return
     with display() as overseer:

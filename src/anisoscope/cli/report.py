@@ -11,6 +11,7 @@ from pydantic import Field
 
 from anisoscope.errors import broken
 from anisoscope.study.options import CommandOptions
+from anisoscope.visible import visible
 
 
 class ReportCommand(CommandOptions):
@@ -19,6 +20,9 @@ class ReportCommand(CommandOptions):
     out: Path | None = Field(
         default=None,
         description="File to write. Without it: report.html inside the run, or compared.html here for several runs.",
+    )
+    allow_damaged: Annotated[bool, Parameter(negative=())] = Field(
+        default=False, description="Leave out parts that were changed since the run was closed, and name them."
     )
 
 
@@ -30,7 +34,7 @@ def report(
 
     The page begins with the verdict in words, made from the rows by a stated rule, and shows numbers beside their
     nulls. A run that is still in progress gives a page that says so. Several runs are compared, aligned by the fraction
-    of training.
+    of training. Parts are checked against the hashes that were kept when a run was closed.
 
     For example:
 
@@ -51,9 +55,9 @@ def report(
     path = options.out if options.out is not None else _usual(runs)
     if path.is_dir():
         raise broken("--out must name a file", f"the folder {path}", f"try --out {path / 'report.html'}")
-    made = make_report(runs).encode()
+    made = make_report(runs, allow_damaged=options.allow_damaged).encode()
     write_whole(path, made)
-    print(f"{path}  ({len(made) / 1e6:.1f} MB)")
+    print(f"{visible(str(path))}  ({len(made) / 1e6:.1f} MB)")
 
 
 def _usual(runs: Sequence[str]) -> Path:

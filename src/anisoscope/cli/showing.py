@@ -6,21 +6,12 @@ import json
 import math
 import re
 import sys
-import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from anisoscope.visible import tell, visible
+
 Row = Mapping[str, Any]
-_HIDDEN = ("Cc", "Cf", "Zl", "Zp", "Cs", "Co")  # what moves the cursor, turns the writing round, or shows as nothing
-
-
-def visible(text: str) -> str:
-    r"""Control and direction characters as escapes, so that a note cannot paint the terminal.
-
-    >>> print(visible("two\nlines \x1b[31m"))
-    two\nlines \x1b[31m
-    """
-    return "".join(c.encode("unicode_escape").decode() if unicodedata.category(c) in _HIDDEN else c for c in text)
 
 
 def short(value: Any) -> str:
@@ -43,7 +34,7 @@ def as_json(value: Any) -> str:
 
 
 def as_csv(columns: Sequence[str], rows: Iterable[Row]) -> str:
-    r"""CSV in which null is an empty field, an empty string ``""`` and an undefined number NaN.
+    r"""CSV in which null is an empty field, an empty string ``""``, an undefined number NaN, and controls are escapes.
 
     >>> as_csv(["a", "b", "c"], [{"a": None, "b": "", "c": float("nan")}])
     'a,b,c\n,"",NaN\n'
@@ -82,9 +73,8 @@ def plain_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, right:
 def say(text: str) -> None:
     """A line on standard error, beside the output."""
     from rich.console import Console
-    from rich.text import Text
 
-    Console(stderr=True, soft_wrap=True, highlight=False).print(Text(visible(text), style="yellow"))
+    tell(Console(stderr=True), text, "yellow")
 
 
 def _print_rich(columns: Sequence[str], rows: Sequence[Sequence[str]], right: set[str], spare: Sequence[str]) -> None:
@@ -130,7 +120,7 @@ def _field(value: Any) -> str:
     value = _plain(value)
     if value is None:
         return ""
-    text = str(value)
+    text = visible(str(value))
     return f'"{text.replace(chr(34), chr(34) * 2)}"' if not text or any(c in text for c in ',"\r\n') else text
 
 

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from anisoscope.capacity import require_memory
 from anisoscope.errors import AnisoscopeError, BrokenRuleError, DamagedFileError, broken
 
 CHUNK_BYTES = 64 << 20
@@ -41,6 +42,8 @@ def open_cloud(path: Path, *, key: str | None = None, columns: tuple[str, ...] |
         raise broken("a file to measure must exist", path, "check the path")
     if path.is_dir():
         raise broken("a file to measure must not be a directory", path, "name the files in it")
+    if not path.is_file():  # reading a pipe or a device might never end
+        raise broken("a file to measure must be a regular file", path, "save it to one")
     suffix = path.suffix.lower()
     if suffix not in _OPENERS:
         raise broken(f"a file to measure must end in one of {' '.join(SUFFIXES)}", path.name, "convert it")
@@ -82,6 +85,7 @@ def _checked_shape(path: Path, shape: tuple[int, ...], dtype: Any) -> None:
         raise broken(
             f"the array in {path.name} must have the shape (N, D), D ≥ 1", f"shape {tuple(shape)}", "reshape it"
         )
+    require_memory(shape[1] * 64, f"a row of {path.name}, with {shape[1]:,} columns,", "measure fewer of them")
     kind = np.dtype(dtype).kind if not isinstance(dtype, torch.dtype) else ("f" if dtype.is_floating_point else "x")
     if kind != "f" or dtype.itemsize < 2:
         raise broken(f"the array in {path.name} must be of a real floating-point dtype", dtype, "save it as float32")
@@ -109,7 +113,13 @@ def _open_npz(path: Path, key: str | None) -> CloudFile:
         key = _chosen(path, key, names)
         with archive.open(f"{key}.npy") as stream:
             shape, fortran, dtype = _npy_header(path, stream)
+            held = archive.getinfo(f"{key}.npy").file_size - stream.tell()
     _checked_shape(path, shape, dtype)
+    said = shape[0] * shape[1] * dtype.itemsize
+    if said != held:
+        raise DamagedFileError(f"{path} cannot be read as .npz: {key} says {said:,} bytes and holds {held:,}")
+    if fortran:
+        require_memory(4 * said, f"{key} in {path.name}, stored by columns,", "save it by rows")
 
     def chunks() -> Iterator[Tensor]:
         with zipfile.ZipFile(path) as archive, archive.open(f"{key}.npy") as stream:
@@ -264,6 +274,8 @@ def _table_rows(path: Path, batch: Any) -> Tensor:
     if batch.num_columns == 1 and arrow.types.is_nested(batch.column(0).type):
         column = batch.column(0)
         flat = column.flatten().to_numpy(zero_copy_only=False)
+        if batch.num_rows and not flat.size:
+            raise broken(f"the vectors in {path.name} must hold numbers", "empty lists", "drop those rows")
         if flat.size % max(batch.num_rows, 1) or len(set(column.value_lengths().to_pylist())) > 1:
             raise broken(f"the vectors in {path.name} must have one length", "several lengths", "pad or split them")
         return _tensor(flat.reshape(batch.num_rows, -1).copy())

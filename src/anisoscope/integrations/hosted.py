@@ -57,8 +57,9 @@ class Hosted:
         """Headline numbers of observations that were judged since the last call."""
         if self.scope is None:
             return []
-        rows: list[Row] = self.scope.rows() if wait else self.scope.judged_rows
-        fresh, self._logged = rows[self._logged :], len(rows)
+        if wait:
+            self.scope.wait()
+        fresh, self._logged = self.scope.judged_since(self._logged)
         return [headline(part) for part in by_step(fresh)]
 
     def state(self) -> bytes | None:

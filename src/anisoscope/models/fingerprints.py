@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -108,17 +109,39 @@ def weight_files(path: Path, *, allow_pickle: bool = False) -> list[Path]:
     missing = [file.name for file in files if not file.exists()]
     if missing:
         raise DamagedFileError(f"{path} lacks {', '.join(missing)}, which its index names; download it again")
+    for file in files:
+        _require_own(file, path)
     return files
+
+
+def _require_own(file: Path, path: Path) -> None:
+    """Raise for a pipe or a device, which may never end, and for a file that a link leads to outside of the folder.
+
+    A snapshot of the hub is links to the blobs of its own repository: those belong to it.
+    """
+    if not file.is_file():
+        raise DamagedFileError(f"{file} is no regular file; a checkpoint is made of files")
+    if path.is_dir():
+        folder, real = path.resolve(), file.resolve()
+        blobs = folder.parent.parent / "blobs" if folder.parent.name == "snapshots" else folder
+        if not (real.is_relative_to(folder) or real.is_relative_to(blobs)):
+            raise DamagedFileError(f"{file} leads out of its folder, to {real}; put a copy there if it belongs to it")
 
 
 def _in_folder(path: Path) -> list[Path]:
     for whole, index in zip(_WHOLE, _INDEXES, strict=True):
         if (path / index).exists():
             try:
-                names = json.loads((path / index).read_text(encoding="utf-8"))["weight_map"].values()
-            except (ValueError, KeyError, AttributeError) as error:
+                _require_own(path / index, path)
+                names = set(json.loads((path / index).read_text(encoding="utf-8"))["weight_map"].values())
+                outside = [name for name in names if Path(name).is_absolute() or ".." in Path(name).parts]
+                unknown = [name for name in names if Path(name).suffix not in _READERS]
+            except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
                 raise DamagedFileError(f"{path / index} is damaged: {error}") from error
-            return [path / name for name in sorted(set(names))]
+            if outside or unknown or not names:
+                named = (outside or unknown or ["no file"])[0]
+                raise DamagedFileError(f"{path / index} names {named}, which is no file of weights in its folder")
+            return [path / name for name in sorted(names)]
         if (path / whole).exists():
             return [path / whole]
     for suffix in (".safetensors", ".gguf"):
@@ -140,8 +163,8 @@ def _read_safetensors(path: Path, told: Callable[[int], None]) -> Iterator[tuple
             raise DamagedFileError(f"{path} is no complete safetensors file; download it again")
         try:
             header = json.loads(stream.read(length))
-            entries = [(k, v["dtype"], tuple(v["shape"]), v["data_offsets"]) for k, v in header.items() if k[0] != "_"]
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            entries = [_entry(k, v) for k, v in header.items() if k != "__metadata__"]
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise DamagedFileError(f"{path} has a damaged header: {error}") from error
         begin = 8 + length
         wanted = begin + max((end for *_, (_, end) in entries), default=0)
@@ -160,6 +183,17 @@ def _read_safetensors(path: Path, told: Callable[[int], None]) -> Iterator[tuple
                     path, _DTYPES[dtype], "r", begin + start, ((end - start) // np.dtype(_DTYPES[dtype]).itemsize,)
                 )
             yield name, TensorPrint(dtype, shape, digest.hexdigest(), _sketch(name, raw, dtype))
+
+
+def _entry(name: str, said: dict[str, Any]) -> tuple[str, str, tuple[int, ...], tuple[int, int]]:
+    """One tensor of a header: name, dtype, shape, and where its bytes begin and end; ``ValueError`` if it is none."""
+    dtype, shape, (start, end) = said["dtype"], tuple(said["shape"]), said["data_offsets"]
+    whole = all(type(number) is int and number >= 0 for number in (*shape, start, end))
+    if not whole or start > end or not isinstance(dtype, str):
+        raise ValueError(f"{name} has no place in the file")
+    if dtype in _DTYPES and math.prod(shape) * np.dtype(_DTYPES[dtype]).itemsize != end - start:
+        raise ValueError(f"{name} says {dtype} {list(shape)} and holds {end - start} bytes")
+    return name, dtype, shape, (start, end)
 
 
 def _read_bin(path: Path, told: Callable[[int], None]) -> Iterator[tuple[str, TensorPrint]]:

@@ -283,7 +283,7 @@ class Gathering(Listener):
         width, device = delta_BTF.shape[-1], delta_BTF.device
         if (width, device) not in self._sketches:
             generator = torch.Generator().manual_seed(self.seed)
-            draw = torch.randn(width, SKETCH, generator=generator, device="cpu") / SKETCH**0.5
+            draw = torch.randn(width, SKETCH, generator=generator, dtype=torch.float32, device="cpu") / SKETCH**0.5
             self._sketches[width, device] = draw.to(device, non_blocking=True)
         return self._sketches[width, device]
 

@@ -76,7 +76,7 @@ def stacked_sequences(observed: Observation, at: SiteKey, fold: int, under: str 
     copy = _occurrence(content_of_row * length + rows.positions)
     slots, slot_of_row = torch.unique(copy * len(contents) + content_of_row, return_inverse=True)
     unit = torch.empty_like(slots).scatter_(0, slot_of_row, unit_of_row)
-    x = torch.zeros(len(slots), length, rows.values.shape[1], device=rows.values.device)
+    x = torch.zeros(len(slots), length, rows.values.shape[1], dtype=torch.float32, device=rows.values.device)
     d = x.new_zeros(len(slots), length, sketch.shape[1])
     strata = torch.full((len(slots), length), -1, dtype=torch.int64, device=x.device)
     x[slot_of_row, rows.positions], d[slot_of_row, rows.positions] = rows.values.float(), sketch

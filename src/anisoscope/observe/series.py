@@ -14,6 +14,8 @@ from anisoscope.observe.memory import Memory
 from anisoscope.observe.rows import Row, cost_rows, skipped_row, with_token_texts
 from anisoscope.observe.statistics import Between, Observation
 
+_REMEMBERED = 4096  # rows beside those of the last observation
+
 
 @runtime_checkable
 class Sink(Protocol):
@@ -31,6 +33,15 @@ class Keeper(Protocol):
         """Take the arrays of one observation; unless ``every`` one is kept, later ones take their place."""
 
 
+@runtime_checkable
+class Reader(Protocol):
+    """A sink that can be asked for the rows again: they need not stay in memory."""
+
+    def read(self) -> list[Row]:
+        """All rows that it took, in the order of steps."""
+        ...
+
+
 class Series:
     """Rows of one training, judged one observation after the other."""
 
@@ -42,11 +53,23 @@ class Series:
         keep_bases: bool = False,
         token_text: Callable[[int], str] | None = None,
     ) -> None:
-        self.rows: list[Row] = []
+        self._kept: list[Row] = []  # all, or where the sink has them those that it could not take
+        self._fresh: list[Row] = []  # of the last observations, for whoever shows them
+        self.count = 0
         self.error: Exception | None = None
         self._judge, self._sink = judge, sink
         self._keep_bases, self._token_text = keep_bases, token_text
         self._unwritten: str | None = None
+
+    @property
+    def rows(self) -> list[Row]:
+        """All rows so far; those that went to a store are read from there."""
+        return [*self._sink.read(), *self._kept] if isinstance(self._sink, Reader) else list(self._kept)
+
+    def since(self, count: int) -> list[Row]:
+        """Rows after the first ``count``, as far back as they are remembered, without reading them again."""
+        known = self._fresh if isinstance(self._sink, Reader) else self._kept
+        return known[max(0, len(known) - (self.count - count)) :] if count < self.count else []
 
     def judge(self, observed: Observation) -> None:
         """Judge and write; whatever goes wrong becomes a row."""
@@ -86,7 +109,11 @@ class Series:
 
     def _write(self, found: Judgement, step: int) -> None:
         rows = found.rows if self._token_text is None else with_token_texts(found.rows, self._token_text)
-        self.rows += rows
+        self.count += len(rows)
+        if isinstance(self._sink, Reader):
+            self._fresh = [*self._fresh[-_REMEMBERED:], *rows]
+        else:
+            self._kept += rows
         if self._sink is None:
             return
         try:
@@ -99,4 +126,7 @@ class Series:
         except Exception as error:  # a full disk must not stop a training; strict raises it
             self.error = self.error or error
             self._unwritten = str(error)
-            self.rows.append(skipped_row(step, f"the sink failed: {type(error).__name__}: {error}"))
+            lost = skipped_row(step, f"the sink failed: {type(error).__name__}: {error}")
+            self._kept += [*rows, lost] if isinstance(self._sink, Reader) else [lost]
+            self._fresh = [*self._fresh, lost]
+            self.count += 1

@@ -38,7 +38,7 @@ def read_table(weight_VD: Tensor, counts_V: Tensor, *, rows: int, seed: int) -> 
     counts = counts_V.to(weight_VD.device)
     weights_2V = torch.stack([(counts > 0).double(), counts.double()])
     weights_2V = (weights_2V / weights_2V.sum(1, keepdim=True).clamp_min(1)).float()
-    centres_2D = torch.zeros(2, weight_VD.shape[1], device=weight_VD.device)
+    centres_2D = torch.zeros(2, weight_VD.shape[1], dtype=torch.float32, device=weight_VD.device)
     size = at_once(weight_VD)  # a second table would not fit beside a large one
     for part, share in zip(weight_VD.split(size), weights_2V.split(size, 1), strict=True):
         centres_2D += share @ part.float()

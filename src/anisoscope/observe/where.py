@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import weakref
 
 import torch
 from torch import nn
@@ -30,7 +31,7 @@ class Where:
             raise broken(f"evaluate must be one of {' '.join(CHOICES)}", repr(evaluate), "use auto")
         if evaluate == "device" and not torch.cuda.is_available():
             raise broken("evaluate='device' needs a GPU", "none on this machine", "use 'host' or 'auto'")
-        self._evaluate, self._model = evaluate, model
+        self._evaluate, self._model = evaluate, weakref.ref(model)  # a scope that is dropped must not hold on to it
         self._device: torch.device | None = None
         self._settled = False
 
@@ -39,13 +40,13 @@ class Where:
         """The GPU that evaluates; None for the host."""
         if not self._settled:
             self._device, self._settled = self._chosen(), True
-            self._model = nn.Identity()  # not held on to
         return self._device
 
     def _chosen(self) -> torch.device | None:
         if self._evaluate == "host":
             return None
-        parameter = next(self._model.parameters(), None)
+        model = self._model()
+        parameter = None if model is None else next(model.parameters(), None)
         if parameter is None or not parameter.is_cuda:
             if self._evaluate == "device":
                 where = "no parameters" if parameter is None else str(parameter.device)

@@ -76,6 +76,8 @@ class Worker:
         self._left: list[int] = []
         self._on_device = 0  # bytes that wait to be moved, or judged where they are
         self._lock = threading.Condition()
+        self._process = os.getpid()
+        self._over: Callable[[], None] = lambda: None
         # A thread that is still at work when the interpreter goes would take the whole program down with it.
         atexit.register(_end_in_peace, weakref.ref(self))
 
@@ -83,6 +85,19 @@ class Worker:
     def busy(self) -> bool:
         """Whether anything is waiting or under way."""
         return bool(self._left)
+
+    @property
+    def forked(self) -> bool:
+        """Whether this process is a child of the one that trains: it has a copy of everything but the threads."""
+        return os.getpid() != self._process
+
+    def abandon(self, over: Callable[[], None]) -> None:
+        """Let the threads end by themselves, and then do ``over``; does not wait."""
+        if self._threads:
+            self._over = over
+            self._moving.put(None)
+        else:
+            over()
 
     def submit(self, observed: Observation) -> None:
         """Hand over an observation; waits only if too many are waiting already."""
@@ -167,6 +182,7 @@ class Worker:
                 self._on_device -= size
                 self._left.pop(0)
                 self._lock.notify_all()
+        self._over()
 
 
 def _let_go(tensors: list[Tensor]) -> None:
@@ -178,6 +194,6 @@ def _let_go(tensors: list[Tensor]) -> None:
 
 def _end_in_peace(worker: weakref.ref[Worker]) -> None:
     found = worker()
-    if found is not None:
+    if found is not None and not found.forked:
         found.drain(_AT_EXIT)
         found.stop()

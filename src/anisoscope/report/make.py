@@ -15,9 +15,12 @@ LARGEST = 5_000_000
 THINNED = (None, 48, 24, 12, 6)
 
 
-def make_report(paths: Sequence[str], *, largest: int = LARGEST) -> str:
-    """One HTML page about one or several runs, at most ``largest`` bytes: longer curves are thinned until it fits."""
-    context = read(paths)
+def make_report(paths: Sequence[str], *, largest: int = LARGEST, allow_damaged: bool = False) -> str:
+    """One HTML page about one or several runs, at most ``largest`` bytes: longer curves are thinned until it fits.
+
+    A part that was changed since its run was closed is an error, or with ``allow_damaged`` left out and named.
+    """
+    context = read(paths, allow_damaged=allow_damaged)
     for at_most in THINNED:
         made = page(view(context, at_most))
         if len(made.encode()) <= largest:

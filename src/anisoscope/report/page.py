@@ -11,6 +11,7 @@ import hashlib
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from html import escape
 from importlib.resources import files
 from typing import Any
@@ -24,6 +25,7 @@ SCRIPTS = ("scale.js", "chart.js", "ladder.js", "report.js")
 
 def page(report: Report) -> str:
     """The whole file."""
+    report = _drawable(report)
     style, script = asset("report.css"), "\n".join(map(asset, SCRIPTS))
     policy = (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data: blob:; base-uri "
@@ -66,6 +68,18 @@ In a figure, arrow keys move between points and Escape leaves; a chip pressed wi
 </body>
 </html>
 """
+
+
+def _drawable(report: Report) -> Report:
+    """The same without series that have no points, which have no place on an axis; a figure of none is a sentence."""
+    return replace(report, sections=[replace(s, blocks=list(map(_with_points, s.blocks))) for s in report.sections])
+
+
+def _with_points(block: Block) -> Block:
+    if not isinstance(block, Figure):
+        return block
+    series = [one for one in block.series if one.points]
+    return replace(block, series=series) if series else Text("no row has a number to draw.", f"{block.title}:", "open")
 
 
 def as_json(data: Any) -> str:

@@ -42,12 +42,17 @@ def status(context: Context) -> list[Text]:
             text = f"this run is still in progress ({reached}). Everything below is about what is there so far."
             found.append(Text(text, head, tone))
         elif source.status != "finished":
+            reason = source.manifest.get("reason")
+            why = f" It failed: {reason}." if isinstance(reason, str) else ""
             found.append(
-                Text(f"this run did not come to its end: its status is {source.status} ({reached}).", head, "no")
+                Text(f"this run did not come to its end: its status is {source.status} ({reached}).{why}", head, "no")
             )
         if source.damaged:
             damaged = f"{counted(len(source.damaged), 'part')} of the run could not be read and are left out: "
             found.append(Text(damaged + ", ".join(source.damaged[:5]), head, "no"))
+        if source.strays:
+            strays = f"{counted(len(source.strays), 'file')} in the folder are no parts of the run and are left out: "
+            found.append(Text(strays + ", ".join(source.strays[:5]), head, "no"))
         if not source.rows:
             found.append(Text("the run has no rows.", head, tone))
         found += [Text(text, head, "open") for text in untrusted(source)]

@@ -14,6 +14,7 @@ import pyarrow as pa
 from anisoscope.errors import broken
 from anisoscope.report.tree import Zone
 from anisoscope.report.words import visible
+from anisoscope.store.home import without_home
 from anisoscope.store.run import Run, open_run
 from anisoscope.store.schema import COLUMNS
 from anisoscope.verdict import MARGIN
@@ -21,6 +22,7 @@ from anisoscope.vocabulary import MAIN_SUBSET, MAIN_TENSOR, MAIN_TIMING, PROXIES
 
 Row = dict[str, Any]
 CROWDED = 0.25
+_BATCH = 4096
 BOTH_UNITS = "sequences or documents"
 _TEXT = tuple(name for name, (kind, _) in COLUMNS.items() if kind == pa.string())
 
@@ -35,6 +37,7 @@ class Source:
     rows: list[Row]
     damaged: list[str]
     steps: int
+    strays: list[str] = field(default_factory=list)
 
     @property
     def is_profile(self) -> bool:
@@ -243,35 +246,46 @@ class Context:
         return step / subject.source.steps if self.compare else step
 
 
-def read(paths: Sequence[str]) -> Context:
-    """Open runs and sort their rows by model."""
+def read(paths: Sequence[str], *, allow_damaged: bool = False) -> Context:
+    """Open runs and sort their rows by model; parts that were changed since a run was closed are an error."""
     if not paths:
         raise broken("a report must have at least one run", "none", "name the folder of a run")
     sources: list[Source] = []
     for path in paths:
-        sources.append(source_of(open_run(path), taken=[source.label for source in sources]))
+        run = open_run(path)
+        if not allow_damaged:
+            run.require_whole(rows_only=True)
+        sources.append(source_of(run, taken=[source.label for source in sources]))
     return Context(sources, [subject for source in sources for subject in _subjects(source, len(sources) > 1)])
 
 
 def source_of(run: Run, taken: Sequence[str] = ()) -> Source:
     """Read a run; every text in it becomes visible text of bounded length on the way."""
     learn(_shown(run.manifest.get("vocabulary")))
-    rows = run.table().to_pylist()
-    seen: dict[str, str] = {}
-    for row in rows:
-        for name in _TEXT:
-            text = row[name]
-            if text is not None:
-                row[name] = seen[text] if text in seen else seen.setdefault(text, visible(text))
-    label = visible(run.name or run.path, 60)
+    manifest, path = without_home(run.manifest), without_home(run.path)
+    rows = _rows_of(run.table())
+    label = visible(run.name or path, 60)
     if label in taken:
         label = f"{label} ({len(taken) + 1})"
     said = run.manifest.get("steps")
     largest = max((row["step"] for row in rows if row["step"] is not None), default=0)
     steps = said if isinstance(said, int) and not isinstance(said, bool) and said > 0 else largest
-    return Source(
-        label, visible(run.path), _shown(run.manifest), rows, [visible(n) for n in run.damaged], max(steps, 1)
-    )
+    damaged, strays = ([visible(name) for name in names] for names in (run.damaged, run.strays))
+    return Source(label, visible(path), _shown(manifest), rows, damaged, max(steps, 1), strays)
+
+
+def _rows_of(table: pa.Table) -> list[Row]:
+    """Rows with visible text, each text once: a run has hundreds of thousands of rows and few words."""
+    rows: list[Row] = []
+    seen: dict[str, str] = {}
+    for batch in table.to_batches(max_chunksize=_BATCH):  # all at once, every word would be there as often as rows
+        for row in batch.to_pylist():
+            for name in _TEXT:
+                text = row[name]
+                if text is not None:
+                    row[name] = seen[text] if text in seen else seen.setdefault(text, visible(text))
+            rows.append(row)
+    return rows
 
 
 def _subjects(source: Source, named: bool) -> list[Subject]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import uuid
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import fsspec
 
 from anisoscope.errors import AnisoscopeError
+from anisoscope.store.disk import make_folder, to_disk
 
 TEMPORARY = ".tmp-"
 
@@ -38,19 +40,47 @@ class Folder:
         """Names of finished files, sorted."""
         if not self.exists():
             return []
-        found = (PurePosixPath(path).name for path in self._fs.ls(self._root, detail=False, refresh=True))
+        found = (
+            PurePosixPath(each["name"]).name
+            for each in self._fs.ls(self._root, detail=True, refresh=True)
+            if each["type"] == "file"
+        )
         return sorted(name for name in found if name.endswith(ending) and not name.startswith(TEMPORARY))
+
+    def tree(self) -> list[str]:
+        """Paths of all finished files, those in folders too, relative to this one."""
+        if self.local:
+            root = Path(self._root)
+            paths = [path for path in root.rglob("*") if path.is_file() and not path.is_symlink()]
+            found = [path.relative_to(root).as_posix() for path in paths]
+        else:
+            inside = self._fs.find(self._root, refresh=True)
+            found = [path.removeprefix(self._root).lstrip("/") for path in inside]
+        return sorted(name for name in found if not PurePosixPath(name).name.startswith(TEMPORARY))
 
     def read(self, name: str) -> bytes:
         """All of a file."""
+        self._require_regular(name)
         with self._fs.open(self.path(name), "rb") as file:
             return file.read()
+
+    def digest(self, name: str) -> str:
+        """The SHA-256 of a file, read a piece at a time."""
+        self._require_regular(name)
+        found = hashlib.sha256()
+        with self._fs.open(self.path(name), "rb") as file:
+            while piece := file.read(1 << 20):
+                found.update(piece)
+        return found.hexdigest()
 
     def write(self, name: str, content: bytes) -> None:
         """Put a file there, whole; nothing is left of one that could not be written."""
         temporary = self.path(f"{TEMPORARY}{uuid.uuid4().hex}-{name}")
         try:
-            self._fs.makedirs(self._root, exist_ok=True)
+            if self.local:
+                make_folder(self._root)
+            else:
+                self._fs.makedirs(self._root, exist_ok=True)
             with self._fs.open(temporary, "wb") as file:
                 file.write(content)
                 if self.local:
@@ -70,8 +100,15 @@ class Folder:
     def _rename(self, source: str, target: str) -> None:
         if self.local:
             os.replace(source, target)
+            to_disk(Path(target).parent)  # the file was forced to the disk before it had its name; now the name
         else:
             self._fs.mv(source, target)
+
+    def _require_regular(self, name: str) -> None:
+        """Raise for a pipe or a device: reading it might never end."""
+        path = Path(self.path(name))
+        if self.local and path.exists() and not path.is_file() and not path.is_dir():
+            raise AnisoscopeError(f"{name} in {self.url} is no regular file; remove it")
 
     def _forget(self, path: str) -> None:
         try:

@@ -14,19 +14,36 @@ import numpy as np
 import pyarrow as pa
 
 from anisoscope.errors import AnisoscopeError, broken
+from anisoscope.store.disk import make_folder
 from anisoscope.store.files import Folder
+from anisoscope.store.home import without_home
 from anisoscope.store.lock import Lock
-from anisoscope.store.parts import compact, expand, part_name, read_parts, write_part
-from anisoscope.store.schema import COLUMNS, SCHEMA, SCHEMA_VERSION, as_table, require_known
+from anisoscope.store.parts import ENDING, compact, expand, part_name, read_parts, write_part
+from anisoscope.store.recorded import (
+    DIGESTED,
+    FILES,
+    MANIFEST,
+    Fault,
+    faults_of,
+    files_in,
+    hashes_of,
+    manifest_from_bytes,
+    manifest_to_bytes,
+    parts_at_fault,
+    require_recorded,
+    stray_parts,
+)
+from anisoscope.store.schema import COLUMNS, SCHEMA, SCHEMA_VERSION, as_table
 from anisoscope.store.version_1 import from_version_1
 
-MANIFEST = "manifest.json"
+_GIVEN = ("config", "plan", FILES)
 
 
 class Run:
     """What was measured, and how: read by anyone, written by one process (or by several, each with parts of its own).
 
-    ``damaged`` names parts that were torn by a crash of the disk or a copy that broke off; they are left out.
+    ``damaged`` names parts that a disk, a copy that broke off or another program changed, and ``strays`` Parquet files
+    that are no parts of this run; both are left out of the rows.
 
     >>> run = create_run("memory://example", config={"rank": 8})
     >>> run.write("decoder-0", [{"step": 0, "measure": "energy", "value": 0.25}])
@@ -40,6 +57,7 @@ class Run:
         self._folder, self._lock = folder, lock
         self.manifest = manifest
         self.damaged: list[str] = []
+        self.strays: list[str] = []
         self._begun = begun  # whether there is a manifest
 
     @property
@@ -94,14 +112,46 @@ class Run:
 
     def table(self) -> pa.Table:
         """All rows as an Arrow table, in the order of writers and steps."""
-        found, self.damaged = read_parts(self._folder)
+        found = read_parts(self._folder, digested=self._digested)
+        files = files_in(self.manifest)
+        self.damaged, self.strays = found.damaged, found.strays
+        if files is not None:
+            changed = {fault.name for fault in faults_of(self._folder, files, only=ENDING)}
+            self.strays = sorted({*found.strays, *stray_parts(self._folder, files)})
+            self.damaged = sorted(({*found.damaged, *changed}) - set(self.strays))
         parts = []
-        for name, part in found.items():
+        for name, part in found.tables.items():
+            if name in self.damaged or name in self.strays:
+                continue
             try:
                 parts.append(_completed(part, self.schema_version))
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
                 self.damaged.append(name)
         return pa.concat_tables(parts) if parts else SCHEMA.empty_table()
+
+    def require_whole(self, *, rows_only: bool = False) -> None:
+        """Raise if a file (or, with ``rows_only``, a part) is not what it was when the run was closed."""
+        require_recorded(self._folder, files_in(self.manifest) or {}, only=ENDING if rows_only else "")
+
+    @property
+    def _digested(self) -> bool:
+        return bool(self.manifest.get(DIGESTED))
+
+    @property
+    def recorded(self) -> dict[str, str] | None:
+        """SHA-256 by file, as kept when the run was closed; None for one that was not."""
+        return files_in(self.manifest)
+
+    def part_names(self) -> list[str]:
+        """Files that may hold rows."""
+        return self._folder.names(ENDING)
+
+    def faults(self) -> tuple[list[Fault], list[str]]:
+        """Files that are not what they were, and Parquet files that are none of the run's; reads all of them."""
+        files = files_in(self.manifest)
+        if files is None:
+            return parts_at_fault(self._folder, digested=self._digested), read_parts(self._folder).strays
+        return faults_of(self._folder, files), stray_parts(self._folder, files)
 
     def rows(self) -> Any:
         """All rows as a pandas data frame; null and NaN are two things there too (Arrow types)."""
@@ -112,8 +162,9 @@ class Run:
     def update(self, **fields: Any) -> None:
         """Change the manifest."""
         self._require_in_place()
-        self.manifest = self.manifest | fields
-        self._folder.write(MANIFEST, json.dumps(self.manifest, indent=1, default=str).encode())
+        # Settings and plans stay as they were given: a resume needs the paths in them.
+        self.manifest = self.manifest | {k: v if k in _GIVEN else without_home(v) for k, v in fields.items()}
+        self._folder.write(MANIFEST, manifest_to_bytes(self.manifest))
         self._begun = True
 
     def write_tensors(self, name: str, tensors: Mapping[str, np.ndarray], **metadata: str) -> None:
@@ -171,12 +222,26 @@ class Run:
 
     def close(self, status: str | None = None) -> None:
         """Let others write; ``status`` goes into the manifest. Parts of a finished run become one a model and seed."""
-        is_mine = self._lock is not None or status is not None
-        if is_mine and (status or self.manifest.get("status")) == "finished" and self.schema_version == SCHEMA_VERSION:
-            with contextlib.suppress(AnisoscopeError):  # a full disk: the parts are as good
-                compact(self._folder)
-        if status is not None:
-            self.update(status=status, ended=_now())
+        try:
+            is_mine = self._lock is not None or status is not None
+            finished = (status or self.manifest.get("status")) == "finished"
+            if is_mine and finished and self.schema_version == SCHEMA_VERSION:
+                with contextlib.suppress(AnisoscopeError):  # a full disk: the parts are as good
+                    compact(self._folder, digested=self._digested)
+            if is_mine and (status is not None or self._begun):
+                ended = {} if status is None else {"status": status, "ended": _now()}
+                self.update(**ended, **{FILES: self._hashes()})
+        finally:
+            self.release()
+
+    def _hashes(self) -> dict[str, str] | None:
+        try:
+            return hashes_of(self._folder)
+        except OSError:  # a file that cannot be read must not keep the status from being written
+            return None
+
+    def release(self) -> None:
+        """Let others write, and leave all else as it is."""
         if self._lock is not None:
             self._lock.release()
             self._lock = None
@@ -202,6 +267,11 @@ class Sink:
         """Add the rows of one observation."""
         self._run.write(self._writer, [self._constant | row for row in rows])
 
+    def read(self) -> list[dict[str, Any]]:
+        """The rows that this sink has written, read back."""
+        own = {"run": self._run.name} | self._constant
+        return [row for row in self._run.table().to_pylist() if all(row[name] == own[name] for name in own)]
+
     def keep(
         self, what: str, timing: str | None, step: int, tensors: Mapping[str, np.ndarray], *, every: bool = False
     ) -> None:
@@ -224,6 +294,7 @@ def create_run(path: str | os.PathLike[str], *, config: Mapping[str, Any] | None
         "name": name,
         "created": _now(),
         "status": "running",
+        DIGESTED: True,
         "config": dict(config or {}),
     }
     run = Run(folder, manifest, lock)
@@ -241,19 +312,20 @@ def open_run(path: str | os.PathLike[str], *, write: bool = False) -> Run:
     if not folder.exists(MANIFEST):
         near = "; there is no such folder" if not folder.exists() else ""
         raise AnisoscopeError(f"{folder} is no run: it has no {MANIFEST}{near}")
-    try:
-        manifest = json.loads(folder.read(MANIFEST))
-    except ValueError as error:
-        raise AnisoscopeError(f"the {MANIFEST} of {folder} is damaged: {error}") from error
-    if not isinstance(manifest, dict):
-        raise AnisoscopeError(f"the {MANIFEST} of {folder} is damaged: no object")
-    require_known(manifest.get("schema_version"), str(folder))
+    manifest = manifest_from_bytes(folder.read(MANIFEST), str(folder))
     run = Run(folder, manifest, _locked(folder) if write else None, begun=True)
     if write:
         try:
-            expand(folder)
+            run.require_whole()
+            digested = bool(manifest.get(DIGESTED))
+            damaged = parts_at_fault(folder, digested=digested)
+            if damaged:
+                raise AnisoscopeError(f"{damaged[0].name} in {folder} is damaged; restore it, or begin a new run")
+            if FILES in manifest:  # from here on files change
+                run.update(**{FILES: None})
+            expand(folder, digested=digested)
         except BaseException:
-            run.close()
+            run.release()
             raise
     return run
 
@@ -264,7 +336,7 @@ def _locked(folder: Folder) -> Lock | None:
         return None
     local = Path(folder.path(""))
     try:
-        local.mkdir(parents=True, exist_ok=True)
+        make_folder(local)
     except OSError as error:
         raise AnisoscopeError(f"cannot make {local}: {error.strerror or error}") from error
     lock = Lock(local)

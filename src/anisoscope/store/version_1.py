@@ -9,6 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 _RENAMED = {"cloud": "subset", "points": "tensor"}
+COLUMNS = {name: pa.string() for name in _RENAMED}
+"""Columns that schema 1 has and schema 2 lacks."""
 _TOKEN_ROWS = ("concept", "type_place")
 _FLOOR = re.compile(r"(?:^|; )noise floor ([-+.\deE]+|nan)")
 _RADIUS = re.compile(r"(?:mean distance|seen at radius) ([-+.\deE]+)")

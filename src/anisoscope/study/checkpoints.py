@@ -7,7 +7,7 @@ they may run anywhere and in any order.
 
 from __future__ import annotations
 
-import time
+import contextlib
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from datetime import datetime
@@ -37,6 +37,7 @@ from anisoscope.study.checkpoint_jobs import (
 )
 from anisoscope.study.course import Course, Point, charted
 from anisoscope.study.drift import write_drift
+from anisoscope.study.ending import closing
 from anisoscope.study.examination import Reading, read_text
 from anisoscope.study.histories import Origin
 from anisoscope.study.keeping import Keeping
@@ -44,6 +45,7 @@ from anisoscope.study.model_settings import Examination, HistoryPlan
 from anisoscope.study.pool import Means, Outcome, Overseer, Task, session
 from anisoscope.study.pool import run as run_all
 from anisoscope.study.profile import about
+from anisoscope.study.resuming import incomplete, settings_in
 from anisoscope.study.sizing import Size, rate_of, size_of
 from anisoscope.study.wandering import write_wandering
 from anisoscope.vocabulary import added, anchor_step
@@ -110,16 +112,18 @@ def resumed(path: str | Path, means: Means, overseer: Overseer) -> Run:
         if run.manifest.get("kind") != KIND:
             raise AnisoscopeError(f"{path} is a run of kind {run.manifest.get('kind')!r}, and no study of checkpoints")
         run.require_current()
-        given = dict(run.manifest["plan"])
-        points = tuple(Point(Origin(**origin), step) for origin, step in given.pop("points"))
+        with incomplete(str(path)):
+            given = dict(run.manifest["plan"])
+            points = tuple(Point(Origin(**origin), step) for origin, step in given.pop("points"))
+            plan = HistoryPlan(**given)
         if run.finished and not run.manifest.get("failed"):
             run.close()
             return run
-        settings = Examination(**run.manifest["config"])
+        settings = settings_in(run.manifest, Examination)
     except BaseException:
         run.close()
         raise
-    return _go_on(run, settings, HistoryPlan(**given), points, means, overseer)
+    return _go_on(run, settings, plan, points, means, overseer)
 
 
 def estimated(course: Course, settings: Examination, plan: HistoryPlan) -> Size:
@@ -151,11 +155,10 @@ def _go_on(
     run: Run, settings: Examination, plan: HistoryPlan, points: Sequence[Point], means: Means, overseer: Overseer
 ) -> Run:
     """Run what is not done yet; the run is closed whatever happens."""
-    status, began, before = "interrupted", time.monotonic(), float(run.manifest.get("seconds", 0.0))
-    jobs = jobs_of(run.path, str(run.manifest["model"]["name"]), settings, plan, points)
-    keeping = Keeping([point.origin for point in points], plan.keep, settings.allow_pickle)
-    try:
-        run.update(status="running", failed={})
+    with closing(run) as ending, contextlib.suppress(KeyboardInterrupt):  # what is done is written
+        jobs = jobs_of(run.path, str(run.manifest["model"]["name"]), settings, plan, points)
+        keeping = Keeping([point.origin for point in points], plan.keep, settings.allow_pickle)
+        run.update(status="running", failed={}, reason=None)
         _keep_texts(run, settings, plan, points)
         with session(means):
             waves = _Waves(run, jobs, means, overseer, keeping)
@@ -175,12 +178,7 @@ def _go_on(
                 write_wandering(run, judged)
             if not run.manifest["failed"]:
                 _clear(run, jobs)
-        status = "finished"
-    except KeyboardInterrupt:  # what is done is written: the study goes on from there
-        pass
-    finally:
-        run.update(seconds=round(before + time.monotonic() - began, 1))
-        run.close(status)
+        ending.status = "finished"
     return run
 
 

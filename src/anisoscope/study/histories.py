@@ -124,3 +124,6 @@ def _read(origin: Origin, allow_pickle: bool, progress: Callable[[int], None] | 
         return Checkpoint(origin.label, at, fingerprint(path, allow_pickle=allow_pickle, progress=progress))
     except (AnisoscopeError, BrokenRuleError) as error:
         return Checkpoint(origin.label, at, None, str(error))
+    except Exception as error:  # whatever a damaged file makes a reader do, the others are still read
+        why = str(error).strip().splitlines()[:1]
+        return Checkpoint(origin.label, at, None, ": ".join(("cannot be read", type(error).__name__, *why)))

@@ -12,6 +12,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from anisoscope.capacity import require_memory
 from anisoscope.errors import broken
 from anisoscope.geometry.cloud import require_finite
 from anisoscope.geometry.material import Material
@@ -23,6 +24,9 @@ from anisoscope.stats.directions import Directions
 from anisoscope.stats.moments import Moments
 from anisoscope.stats.reservoir import Reservoir
 from anisoscope.study.measure_settings import SAMPLE_ROWS
+
+SMALLEST = 1e-70  # products of four numbers must not vanish, nor those of large ones overflow
+_SQUARES = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +91,12 @@ def measure_cloud(
     moments: Moments | None = None
     directions: Directions | None = None
     reservoir: Reservoir | None = None
-    done = 0
+    done, largest = 0, 0.0
     for chunk in chunks:
         require_finite(chunk, first_row=done)
+        if moments is None:
+            _require_room(chunk.shape[1])
+        largest = max(largest, float(chunk.abs().max()) if chunk.numel() else 0.0)
         parts = _statistics(chunk)
         kept = Reservoir.of_rows(chunk, rows=sample_rows, seed=seed, start=done)
         if moments is None or directions is None or reservoir is None:
@@ -101,6 +108,8 @@ def measure_cloud(
         progress("reading", done)
     if moments is None or directions is None or reservoir is None or done < 3:
         raise broken("a cloud must have at least 3 rows", done, "pass more points")
+    if largest != 0 and not SMALLEST < largest < 1 / SMALLEST:
+        raise broken(f"the largest number must lie in {SMALLEST:g} … {1 / SMALLEST:g}", f"{largest:g}", "rescale them")
     sample_ND, unit_vectors = _in_file_order(reservoir), directions
     material = Material(
         moments=moments,
@@ -156,6 +165,12 @@ def _table(material: Material, width: int, *, usual: bool = False) -> tuple[Meas
         for method in methods(training=usual)
         for variant, estimate in method.estimates(material, usual=usual)
     )
+
+
+def _require_room(width: int) -> None:
+    """Covariance, its sum over chunks, its eigenvectors and what they are computed in: D × D numbers each."""
+    need = _SQUARES * 8 * width**2
+    require_memory(need, f"a covariance of {width:,} columns", "measure fewer of them, or project the points first")
 
 
 def _in_file_order(reservoir: Reservoir) -> Tensor:

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from anisoscope.study.pool import Outcome
+from anisoscope.visible import tell, visible
 
 _PLAIN_EVERY = 10.0  # seconds between plain lines about one job
 _MOST = 20  # running jobs shown
@@ -29,7 +30,7 @@ class JobLines:
 
     def said(self, line: str) -> None:
         """Something to know, once."""
-        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+        tell(self._console, line)
 
     def begun(self, names: Sequence[str]) -> None:
         """All jobs there are."""
@@ -89,7 +90,7 @@ class JobBoard:
 
     def said(self, line: str) -> None:
         """Above the table."""
-        self._console.print(line, markup=False, highlight=False)
+        tell(self._console, line, fold=True)
 
     def begun(self, names: Sequence[str]) -> None:
         """All jobs there are."""
@@ -145,7 +146,8 @@ class JobBoard:
         now = time.monotonic()
         for name, line in list(self._running.items())[:_MOST]:
             bar = ProgressBar(total=1.0, completed=line.share, width=20)
-            jobs.add_row(Text(name), bar, f"{line.share:.0%}", _clock(now - line.began), Text(line.text, style="dim"))
+            told = Text(visible(line.text), style="dim")
+            jobs.add_row(Text(visible(name)), bar, f"{line.share:.0%}", _clock(now - line.began), told)
         more = len(self._running) - _MOST
         return Group(head, jobs, Text(f"and {more} more", style="dim")) if more > 0 else Group(head, jobs)
 

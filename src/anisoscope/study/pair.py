@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import math
 import signal
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -20,6 +19,9 @@ from anisoscope.observe.gathering import RESERVOIR_ROWS
 from anisoscope.observe.provenance import provenance
 from anisoscope.observe.rows import row
 from anisoscope.store.run import Run, create_run, open_run
+from anisoscope.study.ending import closing
+from anisoscope.study.resuming import recorded, settings_in
+from anisoscope.study.same_bits import as_begun
 from anisoscope.study.saved import step_of
 from anisoscope.study.settings import PairSettings
 from anisoscope.study.training import Job, Stop, Watcher, train
@@ -66,30 +68,31 @@ def resume(path: str | Path, display: Display) -> Run:
         if run.manifest.get("kind") != "pair":
             raise AnisoscopeError(f"{path} is a run of kind {run.manifest.get('kind')!r}, and only a pair can go on")
         run.require_current()
-        settings = PairSettings(**({"units": "sequence"} | run.manifest["config"]))  # as before there were others
+        settings = settings_in(run.manifest, PairSettings, units="sequence")  # as before there were others
+        recorded(run.manifest, "done")
         if run.finished:
             display.said(f"{path} is finished; there is nothing left to do")
             run.close()
             return run
         data = _prepared(settings, display)
-        if data.fingerprint != run.manifest["hashes"]["corpus"]:
+        if data.fingerprint != recorded(run.manifest, "hashes", "corpus"):
             raise AnisoscopeError(
                 f"the corpus {settings.corpus} is not what it was when {path} began; restore it, or begin a new run"
             )
     except BaseException:
         run.close()
         raise
-    return _go_on(run, settings, data, display)
+    with as_begun(run.manifest, display.said):
+        return _go_on(run, settings, data, display)
 
 
 def _go_on(run: Run, settings: PairSettings, data: Tokenised, display: Display) -> Run:
     """Train what is not done yet; the run is closed whatever happens."""
-    stop, began, before = Stop(), time.monotonic(), float(run.manifest.get("seconds", 0.0))
-    status = "interrupted"
-    try:
-        run.update(status="running")
+    stop = Stop()
+    with closing(run) as ending:
+        run.update(status="running", reason=None)
         run.write("corpus", [_entropy_row(settings, data)])
-        (Path(run.path) / "tokeniser.json").write_text(data.tokeniser.to_json(), encoding="utf-8")
+        run.write_file("tokeniser.json", data.tokeniser.to_json().encode())
         with _asked_to_stop(stop, display):
             for seed in settings.every_seed:
                 for role in ROLES:
@@ -104,10 +107,7 @@ def _go_on(run: Run, settings: PairSettings, data: Tokenised, display: Display) 
                     hashes = run.manifest["hashes"] | {job.name: _weights_hash(job.weights)}
                     run.update(done=[*run.manifest["done"], job.name], hashes=hashes)
                     job.clean_up()
-        status = "finished"
-    finally:
-        run.update(seconds=round(before + time.monotonic() - began, 1))
-        run.close(status)
+        ending.status = "finished"
     return run
 
 

@@ -22,6 +22,7 @@ from anisoscope.observe.offline import observe_model
 from anisoscope.observe.provenance import provenance
 from anisoscope.observe.rows import Row, with_token_texts
 from anisoscope.store.run import Run, create_run
+from anisoscope.study.ending import closing
 from anisoscope.study.examination import (
     Reading,
     loaded,
@@ -75,16 +76,14 @@ def profile(model: str, settings: ProfileSettings, overseer: Overseer, *, out: s
         units=reading.units,
         notes=list(card.notes),
     )
-    status, began, threads = "interrupted", time.monotonic(), torch.get_num_threads()
+    threads = torch.get_num_threads()
     torch.set_num_threads(settings.threads)
     try:
-        with side_by_side(settings.threads) as apply:
+        with closing(run) as ending, side_by_side(settings.threads) as apply:
             _Profiling(run, card, settings, reading, each, overseer, apply).all()
-        status = "finished"
+            ending.status = "finished"
     finally:
         torch.set_num_threads(threads)
-        run.update(seconds=round(time.monotonic() - began, 1))
-        run.close(status)
     return run
 
 

@@ -18,6 +18,7 @@ from rich.text import Text
 
 from anisoscope.observe.rows import Row
 from anisoscope.study.training import Job
+from anisoscope.visible import tell
 from anisoscope.vocabulary import HEADLINES, PROXIES, is_main, matches
 
 _TICKS = "▁▂▃▄▅▆▇█"
@@ -127,7 +128,7 @@ class Lines(_Show):
         )
 
     def _print(self, line: str) -> None:
-        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+        tell(self._console, line)
 
 
 class Board(_Show):
@@ -146,7 +147,7 @@ class Board(_Show):
 
     def said(self, line: str) -> None:
         """Above the table."""
-        self._console.print(line, markup=False, highlight=False)
+        tell(self._console, line, fold=True)
 
     def training(self, job: Job, begin: int) -> Progress:
         """One more row."""

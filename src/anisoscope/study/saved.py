@@ -14,25 +14,28 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from anisoscope.store.disk import to_disk, tree_to_disk
+
 LIST = "complete.json"
 _NAME = re.compile(r"checkpoint-(\d+)")
 _GOING = "removed-"
 _KEPT = 2
+_ABOVE = 3  # checkpoints/WRITER in the folder of the run
 
 
 def seal(checkpoint: Path) -> None:
     """Say that a checkpoint is whole: force its files to the disk, then list them with their checksums."""
     files = {str(path.relative_to(checkpoint)): path for path in sorted(checkpoint.rglob("*")) if path.is_file()}
     files.pop(LIST, None)
-    for path in files.values():
-        _to_disk(path)
+    tree_to_disk(checkpoint)
     content = json.dumps({name: _checksum(path) for name, path in files.items()}, indent=1)
     temporary = checkpoint / f".{LIST}"
     temporary.write_text(content, encoding="utf-8")
-    _to_disk(temporary)
+    to_disk(temporary)
     os.replace(temporary, checkpoint / LIST)
-    _to_disk(checkpoint)
-    _to_disk(checkpoint.parent)
+    to_disk(checkpoint)
+    for above in list(checkpoint.parents)[:_ABOVE]:  # Trainer made them, and forced nothing to the disk
+        to_disk(above)
 
 
 def is_whole(checkpoint: Path) -> bool:
@@ -102,15 +105,3 @@ def _all(folder: Path) -> list[Path]:
 def _checksum(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "blake2b").hexdigest()
-
-
-def _to_disk(path: Path) -> None:
-    """Force a file, or the entries of a folder, to the disk."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY)
-    except OSError:  # a folder, where folders cannot be opened
-        return
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -14,6 +14,7 @@ from scipy import stats
 
 from anisoscope.store.run import Run, create_run
 from anisoscope.study.bounds import Case, random_cases
+from anisoscope.study.ending import closing
 from anisoscope.study.experiments import Scaling, chords, counter_example, gradients, mixtures, variances
 from anisoscope.study.patches import all_patches, require_inside, sphere
 from anisoscope.study.pool import Outcome, Overseer, Task, fixed_threads
@@ -44,14 +45,10 @@ def theory(settings: Laboratory, overseer: Overseer, *, out: str | Path | None =
         seeds=[settings.seed],
         **provenance(),
     )
-    status, began = "interrupted", time.monotonic()
-    try:
+    with closing(run) as ending:
         with fixed_threads(1):  # thousands of small products, which threads only slow down
             _Experiments(run, settings, overseer).all()
-        status = "finished"
-    finally:
-        run.update(seconds=round(time.monotonic() - began, 1))
-        run.close(status)
+        ending.status = "finished"
     return run
 
 

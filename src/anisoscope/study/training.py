@@ -17,6 +17,7 @@ from anisoscope.integrations.transformers import STATE_NAME, ScopeCallback
 from anisoscope.models.twins import Role, Shape, build
 from anisoscope.observe.options import EvidenceOptions, SessionOptions
 from anisoscope.observe.rows import Row, row
+from anisoscope.store.disk import make_folder, tree_to_disk
 from anisoscope.store.run import Run
 from anisoscope.study.folds import fold_seed, use_documents
 from anisoscope.study.lessons import Lessons, collated
@@ -169,7 +170,7 @@ def train(job: Job, newest: Path | None, data: Tokenised, run: Run, watcher: Wat
     if trainer.state.global_step < settings.steps:
         return False
     with _no_bars():
-        _save(model, data, job.weights)
+        _save(model, data.tokeniser.to_json(), job.weights)
     run.write_tensors(f"counts-{job.name}", {"counts": lessons.counts()})
     return True
 
@@ -186,10 +187,12 @@ def _no_bars() -> Iterator[None]:
             enable_progress_bar()
 
 
-def _save(model: Any, data: Tokenised, folder: Path) -> None:
+def _save(model: Any, tokeniser: str, folder: Path) -> None:
     """Weights with the tokeniser beside them, so that the folder is a model that anyone can load."""
+    make_folder(folder)
     model.save_pretrained(folder)
-    (folder / "tokenizer.json").write_text(data.tokeniser.to_json(), encoding="utf-8")
+    (folder / "tokenizer.json").write_text(tokeniser, encoding="utf-8")
+    tree_to_disk(folder)  # before the run says that they are there
 
 
 def _documents(job: Job, lessons: Lessons) -> Callable[[int], torch.Tensor | None] | None:
@@ -290,6 +293,10 @@ class _Told:
             raise
         self.watcher.observed(rows)
 
+    def read(self) -> list[Row]:
+        """The rows, from the run."""
+        return self.sink.read()
+
     def keep(self, what: str, timing: str | None, step: int, tensors: dict[str, Any], *, every: bool) -> None:
         """Take proxies and spectra."""
         self.sink.keep(what, timing, step, tensors, every=every)
@@ -321,7 +328,8 @@ class _Journal(TrainerCallback):
         """Keep the weights that an observation is of, named as Trainer names checkpoints."""
         step, due = state.global_step, self._job.settings.observed
         if self._job.settings.history and (step % due == 0 if isinstance(due, int) else step in due):
-            _save(model, self._lessons.data, self._job.history / f"checkpoint-{step}")
+            tokeniser = self._lessons.data.tokeniser.to_json()
+            _save(model, tokeniser, self._job.history / f"checkpoint-{step}")
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Write the loss of every few steps."""

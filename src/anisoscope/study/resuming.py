@@ -1,0 +1,44 @@
+"""What a resume reads from a manifest; one that is incomplete or of other settings is told in a line."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from anisoscope.errors import AnisoscopeError
+from anisoscope.study.options import told
+
+Made = TypeVar("Made", bound=BaseModel)
+
+
+def recorded(manifest: Mapping[str, Any], *keys: str) -> Any:
+    """A field of a manifest, by the keys that lead to it."""
+    found: Any = manifest
+    for key in keys:
+        if not isinstance(found, Mapping) or key not in found:
+            raise AnisoscopeError(
+                f"the manifest of {manifest.get('name', 'the run')} lacks {'.'.join(keys)}: it cannot go on"
+            )
+        found = found[key]
+    return found
+
+
+def settings_in(manifest: Mapping[str, Any], kind: type[Made], **usual: Any) -> Made:
+    """The settings that a run was begun with; ``usual`` are for those that an older release did not have."""
+    config = recorded(manifest, "config")
+    with incomplete(str(manifest.get("name", "the run"))):
+        return kind(**(usual | config))
+
+
+@contextlib.contextmanager
+def incomplete(name: str) -> Iterator[None]:
+    """Whatever is wrong with what a manifest holds, as one error."""
+    try:
+        yield
+    except ValidationError as error:
+        raise AnisoscopeError(f"the manifest of {name} holds settings that are none: {told(error)}") from error
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise AnisoscopeError(f"the manifest of {name} is incomplete ({error}): it cannot go on") from error

@@ -1,0 +1,208 @@
+"""No traceback reaches a user: one line, an exit status, and the first failure rather than one of the clean-up."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from anisoscope import open_run
+from anisoscope.cli import guarding
+from anisoscope.cli.guarding import guarded
+from anisoscope.errors import AnisoscopeError, broken
+from anisoscope.store.files import Folder
+from anisoscope.store.run import create_run
+from anisoscope.study.ending import closing
+from anisoscope.study.resuming import recorded, settings_in
+from anisoscope.study.settings import PairSettings
+
+HOSTILE = "\x1b]0;owned\x07\x1b[31m[bold]:smile:\u202e"
+
+
+@pytest.fixture
+def run(tmp_path):
+    with create_run(tmp_path / "run") as made:
+        made.write("a", [{"step": 0, "measure": "loss", "value": 1.0, "note": HOSTILE, "token": HOSTILE}])
+        made.close("finished")
+    return tmp_path / "run"
+
+
+def anisoscope(*arguments, shell=""):
+    """A command in a process of its own; ``shell`` is what follows it there."""
+    words = " ".join(f"'{word}'" for word in (sys.executable, "-m", "anisoscope.cli", *map(str, arguments)))
+    return subprocess.run(["bash", "-c", f"{words} {shell}"], capture_output=True, text=True, timeout=120)
+
+
+def raising(error):
+    def act():
+        raise error
+
+    return act
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (broken("a must be b", "c", "d"), 2, "error: a must be b, got c; d\n"),
+        (AnisoscopeError("no such thing"), 1, "error: no such thing\n"),
+        (KeyboardInterrupt(), 130, "interrupted\n"),
+        (PermissionError(13, "Permission denied", "x/y"), 1, "error: cannot read or write x/y: Permission denied\n"),
+        (OSError(28, "No space left on device"), 1, "error: cannot read or write: No space left on device\n"),
+        (MemoryError(), 1, "error: there is not enough memory for this; ask for less, or use a machine with more\n"),
+        (AnisoscopeError(HOSTILE), 1, "error: \\x1b]0;owned\\x07\\x1b[31m[bold]:smile:\\u202e\n"),
+        (
+            KeyError("x\ny"),
+            1,
+            "error: KeyError: 'x\\ny'; if this is a fault of anisoscope, ANISOSCOPE_TRACEBACK=1 shows where it is\n",
+        ),
+    ],
+)
+def test_every_failure_is_one_line_and_a_status(capsys, error, code, line):
+    assert guarded(raising(error)) == code
+    assert capsys.readouterr().err == line
+
+
+def test_those_who_look_for_the_fault_get_the_traceback(monkeypatch):
+    monkeypatch.setenv(guarding.SHOW, "1")
+    with pytest.raises(ZeroDivisionError):
+        guarded(raising(ZeroDivisionError("x")))
+
+
+@pytest.mark.parametrize("shell", [">/dev/full", ">&-", "| head -c 1", "2>&-", ">&- 2>&-", "2>/dev/full"])
+def test_streams_that_cannot_be_written_give_no_traceback(run, shell):
+    done = anisoscope("rows", run, "--format", "json", shell=shell)
+    assert "Traceback" not in done.stdout + done.stderr
+    assert "Exception ignored" not in done.stderr
+    assert done.returncode == (1 if shell == ">/dev/full" else 0)
+    if shell == ">/dev/full":
+        assert done.stderr == "error: cannot read or write: No space left on device\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["rows", "x" * 300],
+        ["report", "x" * 5000],
+        ["report", "{run}", "--out", "/proc/nowhere/x.html"],
+        ["rows", "{run}", "--step", "9" * 20],
+        ["rows", "{run}", "--layer", "1" + "0" * 400],
+        ["verify-run", "/dev/null"],
+        ["compare", "{run}", "/proc/self/mem"],
+        ["measure", "/proc/self/mem"],
+        ["integrity", "/proc/self/fd", "/dev/null"],
+        ["rows", "{deep}"],
+        ["report", "{deep}"],
+        ["pair", "--resume", "{bare}"],
+        ["checkpoints", "--resume", "{bare}"],
+    ],
+)
+def test_odd_arguments_and_broken_manifests_are_one_line(run, tmp_path, capsys, arguments):
+    from anisoscope.cli import main
+
+    for name, manifest in (("deep", "[" * 50_000), ("bare", json.dumps({"schema_version": 2, "kind": "pair"}))):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "manifest.json").write_text(manifest)
+    places = {"run": run, "deep": tmp_path / "deep", "bare": tmp_path / "bare"}
+    with pytest.raises(SystemExit) as ended:
+        main([argument.format(**places) for argument in arguments])
+    assert ended.value.code in (1, 2)
+    err = capsys.readouterr().err
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+
+
+def test_a_terminal_with_few_letters_gets_escapes(run):
+    other = shutil.copytree(run, run.parent / "other")
+    done = subprocess.run(
+        [sys.executable, "-m", "anisoscope.cli", "compare", str(run), str(other)],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONIOENCODING": "ascii", "LC_ALL": "C"},
+        timeout=120,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_failed_run_is_unlocked_and_says_why(tmp_path):
+    run = create_run(tmp_path / "run")
+    with pytest.raises(ZeroDivisionError), closing(run):
+        raise ZeroDivisionError("by zero")
+    with open_run(tmp_path / "run", write=True) as again:
+        assert again.manifest["status"] == "failed"
+        assert again.manifest["reason"] == "ZeroDivisionError: by zero"
+        with closing(again) as ending:
+            ending.status = "finished"
+    assert open_run(tmp_path / "run").manifest["reason"] is None
+
+
+def test_the_first_failure_is_told_and_not_that_of_cleaning_up(tmp_path, monkeypatch):
+    run = create_run(tmp_path / "run")
+
+    def full(self, name, content):
+        raise AnisoscopeError("cannot write: No space left on device")
+
+    monkeypatch.setattr(Folder, "write", full)
+    with pytest.raises(AnisoscopeError, match="the first"), closing(run):
+        raise AnisoscopeError("the first")
+    monkeypatch.undo()
+    open_run(tmp_path / "run", write=True).close()  # nobody holds it
+
+
+def test_an_interrupt_is_no_failure(tmp_path):
+    run = create_run(tmp_path / "run")
+    with pytest.raises(KeyboardInterrupt), closing(run):
+        raise KeyboardInterrupt
+    assert open_run(tmp_path / "run").manifest["status"] == "interrupted"
+
+
+@pytest.mark.parametrize("config", [None, 3, {"rank": "many"}, {"colour": "red"}, {"steps": 10**20, "rank": -1}])
+def test_settings_of_a_manifest_that_are_none_are_one_error(config):
+    with pytest.raises(AnisoscopeError, match="the manifest of r "):
+        settings_in({"name": "r", "config": config}, PairSettings)
+    with pytest.raises(AnisoscopeError, match=r"lacks hashes\.corpus"):
+        recorded({"hashes": {}}, "hashes", "corpus")
+
+
+ESCAPES = ("\x1b]", "\x1b[31m[", "\x07", "\u202e", "😄")
+
+
+@pytest.mark.parametrize(
+    "command", ["rows", "rows --format csv", "rows --format json", "compare", "measure", "verify-run"]
+)
+def test_nothing_in_a_file_paints_a_terminal(run, tmp_path, command):
+    """On a pseudo-terminal, where rich draws: no escape, no emoji of the data arrives."""
+    import pty
+
+    name = f"cloud{HOSTILE}.npz".replace("/", "")
+    np.savez(tmp_path / name, **{HOSTILE: np.random.default_rng(0).normal(size=(200, 4))})
+    (run / f"stray{HOSTILE}.parquet").write_bytes(b"PAR1")
+    words, *options = command.split()
+    other = shutil.copytree(run, tmp_path / f"other{HOSTILE}")
+    target = {"measure": [tmp_path / name], "compare": [run, other]}.get(words, [run])
+    main_end, other_end = pty.openpty()
+    done = subprocess.Popen(
+        [sys.executable, "-m", "anisoscope.cli", words, *map(str, target), *options],
+        stdout=other_end,
+        stderr=other_end,
+        stdin=subprocess.DEVNULL,
+        env=os.environ | {"TERM": "xterm-256color", "COLUMNS": "200"},
+        cwd=tmp_path,
+    )
+    os.close(other_end)
+    seen = b""
+    while True:
+        try:
+            piece = os.read(main_end, 65536)
+        except OSError:
+            break
+        if not piece:
+            break
+        seen += piece
+    done.wait(60)
+    os.close(main_end)
+    text = seen.decode()
+    assert "smile" in text
+    assert not [escape for escape in ESCAPES if escape in text]

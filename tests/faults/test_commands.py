@@ -1,0 +1,56 @@
+"""Every command on what every other one leaves behind: an answer or one line, never a traceback."""
+
+import pytest
+
+from anisoscope.cli import main
+from faults.conftest import ALL
+from faults.test_errors import planted, said
+
+COMMANDS = {
+    "rows": ["rows", "{it}"],
+    "compare": ["compare", "{it}", "{other}"],
+    "report": ["report", "{it}", "--out", "{out}/page.html"],
+    "figures": ["figures", "{it}", "--out", "{out}/figures"],
+    "verify-run": ["verify-run", "{it}"],
+    "measure": ["measure", "{it}"],
+    "integrity": ["integrity", "{it}", "{other}"],
+    "pair": ["pair", "--resume", "{it}"],
+    "checkpoints": ["checkpoints", "--resume", "{it}"],
+    "config": ["rows", "{other}", "--config", "{it}"],
+    "corpus": ["pair", "--corpus", "{it}", "--steps", "0"],
+    "profile": ["profile", "{it}", "--dry-run"],
+}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """What the commands leave behind."""
+    where = tmp_path_factory.mktemp("made")
+    run = planted(where / "run")
+    if ALL:
+        small = ["--draws", "50", "--replicates", "4", "--points", "200"]
+        main(["theory", "--quick", *small, "--out", str(where / "theory")])
+        main(["figures", str(where / "theory"), "--format", "svg"])
+    for kind in ("csv", "json", "parquet", "txt"):
+        main(["rows", str(run), "--out", str(where / f"rows.{kind}")])
+    main(["report", str(run)])
+    names = ("run", "rows.csv", "rows.json", "rows.parquet", "rows.txt", "run/report.html")
+    names += ("theory", "theory/figures") if ALL else ()
+    inside = ("run/manifest.json", "run/rows-a.parquet", "run/x.safetensors", "run/writer.lock")
+    return where, [where / name for name in (*names, *inside)]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_on_what_others_leave_is_an_answer_or_one_line(made, tmp_path, counted, name):
+    where, others = made
+    for number, it in enumerate(others):
+        assert it.exists(), it
+        out = tmp_path / str(number)
+        out.mkdir()
+        places = {"it": it, "other": where / "run", "out": out}
+        code, err = said([part.format(**places) for part in COMMANDS[name]])
+        assert code in (0, 1, 2, None), (name, it)
+        assert "Traceback" not in err
+        assert "fault of anisoscope" not in err, (name, it, err)
+        assert code == 0 or err.splitlines()[-1:] == [] or "error: " in err or name == "integrity", (name, it, err)
+    counted("a command on what another one leaves behind is an answer or one line", len(others))
