@@ -70,4 +70,4 @@ def test_an_error_at_any_operation_is_one_line_and_loses_nothing(tmp_path, count
             assert open_run(run).table().equals(before)
             assert open_run(run).faults() == ([], [])
             cases += 1
-    counted("an error of the operating system at any file operation of a command is one line and loses nothing", cases)
+    counted("an error of the operating system at any write of six commands is one line and loses nothing", cases)
