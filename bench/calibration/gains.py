@@ -9,6 +9,7 @@ import torch
 
 from anisoscope import Subspace, cross_fit
 from anisoscope.geometry.isotropy import isoscore_star
+from anisoscope.geometry.material import Spectrum
 from anisoscope.geometry.registry import methods
 from anisoscope.geometry.results import Estimate
 from anisoscope.observe.measure_units import MeasureUnits
@@ -34,7 +35,7 @@ def estimates_of_batch(law: str, n: int, seed: int, proxy: Subspace) -> tuple[Es
     g = cloud_of_law(law, n, length=12, width=16, seed=seed)
     found = cross_fit(g, g, method=lambda rows: proxy, resamples=1, nulls=(), generator=generator(seed))
     moments = Moments.of(g.flatten(0, 1), higher=False)
-    by_unit = MeasureUnits.of(moments, g.flatten(0, 1), torch.arange(n).repeat_interleave(12))
+    by_unit = MeasureUnits.of(Spectrum(moments), g.flatten(0, 1), torch.arange(n).repeat_interleave(12))
     method = next(method for method in methods(training=True) if method.name == "isoscore_star")
     score = isoscore_star(moments)
     assert found.isotropy_gain_estimate is not None

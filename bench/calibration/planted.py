@@ -16,7 +16,7 @@ from scipy import stats
 
 from anisoscope.evidence.inference import Spread
 from anisoscope.evidence.ladder import ladder
-from anisoscope.evidence.pooled import pool
+from anisoscope.evidence.pooled import Layer, pool
 from anisoscope.evidence.result import Evidence
 from anisoscope.evidence.units import AdditiveUnits, Energies
 from anisoscope.geometry.results import Estimate
@@ -64,7 +64,7 @@ def tally(planted: Planted, layers: int, shared: float, repetitions: int) -> Tal
         evidences = drawn(planted, layers, shared, seed)
         judged = ladder(evidences, view=VIEW)
         verdict, last = judged.model, NULLS[-1]
-        pooled = {null: pool(evidences, null) for null in NULLS}
+        pooled = {null: pool([Layer.of(e) for e in evidences], null) for null in NULLS}
         found.heights[verdict.height] += 1
         found.words[_word(verdict, pooled)] += 1
         found.outcomes[judged.layers[layers - 1].rungs[-1].outcome] += 1

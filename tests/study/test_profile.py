@@ -172,7 +172,7 @@ def test_activations_that_are_not_finite_are_told(text, tmp_path):
     path = save(model, tmp_path / "model")
     with pytest.raises(AnisoscopeError, match="layer 2 has activations that are not finite"):
         profile(str(path), settings(text), quiet(), out=tmp_path / "run")
-    assert open_run(tmp_path / "run").manifest["status"] == "interrupted"
+    assert open_run(tmp_path / "run").manifest["status"] == "failed"
 
 
 def test_the_page_of_a_profile_shows_both_curves_and_says_what_they_mean(runs):
