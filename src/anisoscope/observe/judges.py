@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -13,6 +12,7 @@ from anisoscope.observe.memory import Memory
 from anisoscope.observe.parts import Parts, memory_of
 from anisoscope.observe.remote import Remote
 from anisoscope.observe.statistics import Between, Observation, Statistics
+from anisoscope.observe.where import cores
 
 MOST_JUDGES = 12
 _OTHERS = 4  # cores for the training's own threads and for what feeds it with data
@@ -20,7 +20,7 @@ _OTHERS = 4  # cores for the training's own threads and for what feeds it with d
 
 def judges_for_cores() -> int:
     """As many as cores are spare, and at least two."""
-    return max(2, min(MOST_JUDGES, (os.cpu_count() or 1) - _OTHERS))
+    return max(2, min(MOST_JUDGES, cores() - _OTHERS))
 
 
 class Judges:

@@ -63,4 +63,9 @@ class Where:
 
 def cores_are_spare() -> bool:
     """Whether evaluation may take cores beside a training on a GPU."""
-    return torch.cuda.is_initialized() and os.name == "posix" and (os.cpu_count() or 1) >= FEWEST_CORES
+    return torch.cuda.is_initialized() and os.name == "posix" and cores() >= FEWEST_CORES
+
+
+def cores() -> int:
+    """Cores that this process may use: a scheduler often binds it to some of the machine's."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
