@@ -105,6 +105,7 @@ class Taps:
     frozen: set[tuple[str, SiteKey]] = field(default_factory=set)  # below all that is trained: there is no gradient
     calls: list[Call] = field(default_factory=list)
     first_hidden: Tensor | None = None  # the earliest tapped tensor with a gradient, of the latest call
+    blocks_called: int = 0  # in one forward pass; more than there are blocks where some are shared
     _forwards: int = 0
     _sequences: int = 0  # how many have passed
     _batch: Batch | None = None
@@ -249,6 +250,7 @@ class Taps:
         if not self._counts(batch):
             return
         batch.blocks_called += 1
+        self.blocks_called = max(self.blocks_called, batch.blocks_called)
         at = SiteKey(batch.blocks_called, self._names[module])
         self._see(at, hidden, batch, _layout(module))
         self._expect_again(module, at, batch)
