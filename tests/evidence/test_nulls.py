@@ -330,3 +330,13 @@ def test_rows_and_moments_agree():
     assert a.p == b.p
     assert a.isotropy_gain == pytest.approx(b.isotropy_gain, rel=1e-9)
     assert b.enrichment["haar"].low is None  # no interval is invented from one pooled moment
+
+
+def test_models_wider_than_floats_can_count_sign_flips_are_judged():
+    """2¹⁰²⁴ is no float: every observation of a model of width 2 048 was lost to it."""
+    gradients = torch.randn(64, 1026, generator=torch.Generator().manual_seed(0))
+    found = judge(
+        gradients, Subspace(torch.eye(1026, 2, dtype=torch.float64)), nulls=("axes",), resamples=19, isotropy=False
+    )
+    assert 0 < found.p["axes"] <= 1
+    assert found.p_floor["axes"] == 2 / 20

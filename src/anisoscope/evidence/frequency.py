@@ -14,7 +14,7 @@ from scipy import stats
 from torch import Tensor
 
 from anisoscope.errors import broken
-from anisoscope.evidence.inference import FEWEST_UNITS, Spread
+from anisoscope.evidence.inference import FEWEST_UNITS, Spread, bounded_exp
 from anisoscope.geometry.results import Estimate
 from anisoscope.vocabulary import BIN_SIZES
 
@@ -133,9 +133,9 @@ def _ratios(
             found.append(Estimate(value=math.nan, n=tokens, note="no energy on one side"))
             continue
         bounds = Spread(Spread.of(lost[:, k]).error, n - 1).interval(value) if n >= FEWEST_UNITS else None
-        low, high = (None, None) if bounds is None else (math.exp(bounds[0]), math.exp(bounds[1]))
+        low, high = (None, None) if bounds is None else (bounded_exp(bounds[0]), bounded_exp(bounds[1]))
         note = None if n >= FEWEST_UNITS else f"fewer than {FEWEST_UNITS} units in this bin: no interval"
-        found.append(Estimate(value=math.exp(value), low=low, high=high, n=tokens, note=note))
+        found.append(Estimate(value=bounded_exp(value), low=low, high=high, n=tokens, note=note))
     return found, _trend(whole, lost, units.rows)
 
 

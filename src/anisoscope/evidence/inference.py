@@ -115,6 +115,11 @@ def bounded_exp(x: float) -> float:
     return math.exp(x) if x < 700 else math.inf
 
 
+def sign_flips(count: int) -> float:
+    """Ways to give signs to so many things; infinite beyond the range of floats."""
+    return 2.0**count if count < 1024 else math.inf
+
+
 def effective_units(energies_n: Tensor) -> float:
     """``(Σe)²/Σe²``: how many units of equal energy would be as informative.
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from anisoscope.evidence.inference import FEWEST_EFFECTIVE, Spread
+from anisoscope.evidence.inference import FEWEST_EFFECTIVE, Spread, bounded_exp
 from anisoscope.evidence.result import Evidence
 from anisoscope.geometry.results import Estimate
 
@@ -43,7 +43,7 @@ def pool(layers: Sequence[Layer], null: str) -> Estimate | None:
         return None
     mean, units = sum(logs) / len(logs), [r.units for _, r in found if r.units is not None]
     effective = min(units) if len(units) == len(found) else None
-    plain = Estimate(value=math.exp(mean), n=len(logs), floor=1.0, units=effective)
+    plain = Estimate(value=bounded_exp(mean), n=len(logs), floor=1.0, units=effective)
     lost = [e.lost.get(null, ()) for e, _ in found]
     if len(logs) < len(found) or effective is None or effective < FEWEST_EFFECTIVE or not all(lost):
         return plain

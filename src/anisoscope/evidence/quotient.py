@@ -13,7 +13,7 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from anisoscope.evidence.inference import Spread
+from anisoscope.evidence.inference import Spread, bounded_exp
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,7 +55,7 @@ def quotient_interval(above: Jackknifed, below: Jackknifed) -> tuple[float, floa
     logs = Spread.of(lost_log).interval(math.log(ratio)) if bool(lost_log.isfinite().all()) else None
     if ends is None or logs is None:
         return None
-    return min(ends[0], _exp(logs[0])), max(ends[1], _exp(logs[1]))
+    return min(ends[0], bounded_exp(logs[0])), max(ends[1], bounded_exp(logs[1]))
 
 
 def quotient_detectable(above: Jackknifed, below: Jackknifed) -> float | None:
@@ -68,7 +68,7 @@ def quotient_detectable(above: Jackknifed, below: Jackknifed) -> float | None:
         return None
     spread = Spread.of((above.left_out / below.left_out).log())
     half = max(math.log(ends[1] / ratio), math.log(ratio / ends[0]))
-    return _exp(half + float(stats.t.ppf(0.8, spread.df)) * spread.error)
+    return bounded_exp(half + float(stats.t.ppf(0.8, spread.df)) * spread.error)
 
 
 def _fieller(above: Jackknifed, below: Jackknifed, quantile: float) -> tuple[float, float] | None:
@@ -82,7 +82,3 @@ def _fieller(above: Jackknifed, below: Jackknifed, quantile: float) -> tuple[flo
     middle = above.value * below.value - v_ab
     root = math.sqrt(max(middle**2 - square * (above.value**2 - v_a), 0.0))
     return (middle - root) / square, (middle + root) / square
-
-
-def _exp(x: float) -> float:
-    return math.exp(x) if x < 700 else math.inf

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from anisoscope.evidence.inference import Spread, log_odds
+from anisoscope.evidence.inference import Spread, log_odds, sign_flips
 from anisoscope.evidence.nulls.comparison import Against, Judged, logit
 from anisoscope.evidence.spectral import axes_draws, axes_mean
 from anisoscope.evidence.units import left_out
@@ -23,5 +23,5 @@ def against_axes(judged: Judged) -> Against:
     total = judged.base.inside + judged.base.outside
     odds = logit(inside, total - inside)
     # All signs turned at once change nothing.
-    about = {"lost": without, "edge": judged.edge_of(draws, odds), "arrangements": 2.0 ** (judged.base.width - 1)}
+    about = {"lost": without, "edge": judged.edge_of(draws, odds), "arrangements": sign_flips(judged.base.width - 1)}
     return Against(inside / total, odds, judged.p_of(draws), error, judged.count, **about)
