@@ -93,6 +93,10 @@ class PairOptions(JudgingSettings):
     evaluate: Literal["auto", "device", "host"] = Field(
         default="auto", description="Where observations are judged: on the GPU that trains, or on the host."
     )
+    memory: str | None = Field(
+        default=None,
+        description="Most that the statistics of an observation may take, such as 8GiB; blocks are then watched in turn.",
+    )
     history: bool = Field(
         default=False, description="Keep the weights at every observation, for `anisoscope checkpoints`."
     )

@@ -141,6 +141,7 @@ def train(job: Job, newest: Path | None, data: Tokenised, run: Run, watcher: Wat
         frequency=lessons.counts() if settings.frequency else False,
         seed=seed,
         evaluate=settings.evaluate,
+        memory=settings.memory,
         evidence=EvidenceOptions(ranks=settings.other_ranks, margin=settings.margin),
         session=SessionOptions(
             sink=sink, resumable=True, keep_bases=settings.keep_bases, token_text=data.tokeniser.text
