@@ -1,13 +1,37 @@
-"""Memory asked for before it is taken: a file may say that it is larger than the machine."""
+"""Memory: how a user writes a size, and whether there is enough of it before it is taken."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-from anisoscope.errors import AnisoscopeError
+from anisoscope.errors import AnisoscopeError, broken
 
+_UNITS = {"": 1, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 _GROUP = Path("/sys/fs/cgroup")
+
+
+def parse_bytes(memory: str | int) -> int:
+    """A number of bytes, or a text such as ``"8GiB"``.
+
+    >>> parse_bytes("1.5 GiB"), parse_bytes("500MB"), parse_bytes(1024)
+    (1610612736, 500000000, 1024)
+    """
+    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", str(memory))
+    unit = None if match is None else _UNITS.get(match[2].upper())
+    found = 0 if match is None or unit is None else int(float(match[1]) * unit)
+    if found < 1:
+        raise broken("memory must be a size such as '8GiB' or '500MB'", repr(memory), "use a number with its unit")
+    return found
+
+
+def format_bytes(count: int) -> str:
+    """A size to three digits.
+
+    >>> format_bytes(1610612736), format_bytes(52428800)
+    ('1.5GiB', '50MiB')
+    """
+    return f"{count / 2**30:.3g}GiB" if count >= 2**30 else f"{count / 2**20:.3g}MiB"
 
 
 def available_memory() -> int | None:

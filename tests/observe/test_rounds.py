@@ -6,9 +6,10 @@ import pytest
 import torch
 from torch import nn
 
+from anisoscope.capacity import parse_bytes
 from anisoscope.capture.sites import find_sites
 from anisoscope.observe import judge as judging
-from anisoscope.observe.footprint import embedding_bytes, layer_bytes, parse_bytes
+from anisoscope.observe.footprint import embedding_bytes, layer_bytes
 from anisoscope.observe.rounds import Rounds
 from capture.families import batch, build
 from observe.test_scope import small, train

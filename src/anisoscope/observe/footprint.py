@@ -5,7 +5,6 @@ Letters: D width, F outputs of a linear map, V vocabulary.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 import torch
@@ -15,7 +14,6 @@ from anisoscope.errors import broken
 from anisoscope.observe.embedding import vocabulary_of
 from anisoscope.observe.gathering import SKETCH
 
-_UNITS = {"": 1, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 _FOLDS = 2
 # Moments of a fold: the running scatter, and, when the step ends, those of first positions and of the others.
 _MATRICES = 3
@@ -48,29 +46,6 @@ def embedding_bytes(sites: Sites, views: Sequence[str], *, rows: int, label_null
     table = 4 * vocabulary_of(sites.embedding.module) * width
     clouds = 4 * _cloud(width, rows)  # types, their gradients on both sides, their update
     return 4 * table + clouds + (1 + label_nulls) * _kept(width, rows) + label_nulls * (2 * table + _cloud(width, rows))
-
-
-def parse_bytes(memory: str | int) -> int:
-    """A number of bytes, or a text such as ``"8GiB"``.
-
-    >>> parse_bytes("1.5 GiB"), parse_bytes("500MB"), parse_bytes(1024)
-    (1610612736, 500000000, 1024)
-    """
-    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", str(memory))
-    unit = None if match is None else _UNITS.get(match[2].upper())
-    found = 0 if match is None or unit is None else int(float(match[1]) * unit)
-    if found < 1:
-        raise broken("memory must be a size such as '8GiB' or '500MB'", repr(memory), "use a number with its unit")
-    return found
-
-
-def format_bytes(count: int) -> str:
-    """A size to three digits.
-
-    >>> format_bytes(1610612736), format_bytes(52428800)
-    ('1.5GiB', '50MiB')
-    """
-    return f"{count / 2**30:.3g}GiB" if count >= 2**30 else f"{count / 2**20:.3g}MiB"
 
 
 def _cloud(width: int, rows: int) -> int:

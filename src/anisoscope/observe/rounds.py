@@ -11,10 +11,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from anisoscope.capacity import format_bytes, parse_bytes
 from anisoscope.capture.sites import Sites
 from anisoscope.errors import AnisoscopeError, broken
 from anisoscope.observe.cost import Cost
-from anisoscope.observe.footprint import embedding_bytes, format_bytes, layer_bytes, parse_bytes
+from anisoscope.observe.footprint import embedding_bytes, layer_bytes
 from anisoscope.observe.memory import Memory
 from anisoscope.observe.statistics import Between, Observation
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from anisoscope.capacity import parse_bytes
 from anisoscope.capture.schedule import log_spaced
 from anisoscope.errors import broken
 from anisoscope.study.judging_settings import JudgingSettings
@@ -39,6 +40,13 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
 }
 _LATE = (0.72, 0.82)
+
+
+def known_size(given: str | None) -> str | None:
+    """A size that can be read."""
+    if given is not None:
+        parse_bytes(given)
+    return given
 
 
 class PairOptions(JudgingSettings):
@@ -93,9 +101,9 @@ class PairOptions(JudgingSettings):
     evaluate: Literal["auto", "device", "host"] = Field(
         default="auto", description="Where observations are judged: on the GPU that trains, or on the host."
     )
-    memory: str | None = Field(
+    memory: Annotated[str | None, Known(known_size)] = Field(
         default=None,
-        description="Most that the statistics of an observation may take, such as 8GiB; blocks are then watched in turn.",
+        description="The most that statistics of an observation may take, such as 8GiB; blocks are watched in turn.",
     )
     history: bool = Field(
         default=False, description="Keep the weights at every observation, for `anisoscope checkpoints`."
