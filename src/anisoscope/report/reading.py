@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from anisoscope.errors import broken
+from anisoscope.errors import AnisoscopeError, broken
 from anisoscope.report.compact import compact_rows
 from anisoscope.report.tree import Zone
 from anisoscope.report.words import visible
@@ -254,6 +254,8 @@ def read(paths: Sequence[str], *, allow_damaged: bool = False) -> Context:
         if not allow_damaged:
             run.require_whole(rows_only=True)
         sources.append(source_of(run, taken=[source.label for source in sources]))
+        if run.damaged and run.recorded is not None and not allow_damaged:  # readable a moment ago
+            raise AnisoscopeError(f"cannot read {', '.join(run.damaged)} in {path}; try again, or see verify-run")
     return Context(sources, [subject for source in sources for subject in _subjects(source, len(sources) > 1)])
 
 
