@@ -48,7 +48,8 @@ def said(capsys):
     def run(*arguments):
         capsys.readouterr()
         cli.main(list(map(str, arguments)))
-        return capsys.readouterr().out
+        out, run.err = capsys.readouterr()
+        return out
 
     return run
 
@@ -132,7 +133,11 @@ def test_a_study_is_resumed_after_a_kill(text, history, tmp_path, said):
         time.sleep(0.02)
     job.send_signal(signal.SIGKILL)
     job.wait()
+    again = shutil.copytree(killed, tmp_path / "again")
+    said("checkpoints", "--resume", again, "--no-report", "--threads", "2")
+    assert "the same bits as without the stop are not promised: threads were 1 and are 2" in said.err
     said("checkpoints", "--resume", killed, "--no-report")
+    assert "not promised" not in said.err
     a, b = (open_run(path).table().drop_columns(["run"]).to_pylist() for path in (whole, killed))
     assert [json.dumps(row) for row in a] == [json.dumps(row) for row in b]
     assert "nothing left to do" in said("checkpoints", "--resume", killed, "--no-report")
