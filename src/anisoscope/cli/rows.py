@@ -66,7 +66,9 @@ class RowsCommand(CommandOptions):
     out: str | None = Field(
         default=None, description="File to write to, whole or not at all, in place of standard output."
     )
-    columns: Words | None = Field(default=None, description="Columns to show, separated by commas, in this order.")
+    columns: Words | None = Field(
+        default=None, min_length=1, description="Columns to show, separated by commas, in this order."
+    )
     limit: int | None = Field(
         default=None,
         ge=0,
@@ -113,7 +115,7 @@ def rows(
     """
     out = options.out
     kind = options.format or _by_ending(out)
-    names = None if options.columns is None else [known_column(name) for name in options.columns]
+    names = None if options.columns is None else list(dict.fromkeys(map(known_column, options.columns)))
     if kind == "parquet" and out is None and sys.stdout.isatty():
         raise broken(
             "Parquet is binary and must not go to a terminal", "no --out", "add --out rows.parquet, or pipe it"
