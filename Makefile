@@ -33,7 +33,7 @@ lint: $(VENV)/.dev
 slow: $(VENV)/.models
 	$(BIN)/python -m pytest -q -m slow
 
-# Every crash point, error, damaged file and pair of commands; rewrites docs/reliability.md (about ten minutes).
+# Every crash point, error, damaged file and pair of commands; rewrites docs/reliability.md (tens of minutes).
 faults: $(VENV)/.dev
 	ANISOSCOPE_FAULTS=all OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q tests/faults
 
