@@ -1,4 +1,4 @@
-"""What `make` installs is pinned and hashed: locked/ says the same versions as constraints.txt, torch alone has no hash."""
+"""What `make` installs is pinned and hashed: locked/ has the versions of constraints.txt, and torch alone no hash."""
 
 import re
 from pathlib import Path
