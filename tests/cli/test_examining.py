@@ -48,7 +48,8 @@ def said(capsys):
     def run(*arguments):
         capsys.readouterr()
         cli.main(list(map(str, arguments)))
-        return capsys.readouterr().out
+        out, run.err = capsys.readouterr()
+        return out
 
     return run
 
@@ -132,7 +133,11 @@ def test_a_study_is_resumed_after_a_kill(text, history, tmp_path, said):
         time.sleep(0.02)
     job.send_signal(signal.SIGKILL)
     job.wait()
+    again = shutil.copytree(killed, tmp_path / "again")
+    said("checkpoints", "--resume", again, "--no-report", "--threads", "2")
+    assert "the same bits as without the stop are not promised: threads were 1 and are 2" in said.err
     said("checkpoints", "--resume", killed, "--no-report")
+    assert "not promised" not in said.err
     a, b = (open_run(path).table().drop_columns(["run"]).to_pylist() for path in (whole, killed))
     assert [json.dumps(row) for row in a] == [json.dumps(row) for row in b]
     assert "nothing left to do" in said("checkpoints", "--resume", killed, "--no-report")
@@ -206,15 +211,18 @@ def test_weights_as_pickles_are_read_only_if_asked(said, capsys, text, tmp_path)
     assert open_run(tmp_path / "run").finished
 
 
-def test_a_worker_that_is_poisoned_costs_its_own_checkpoint(said, text, history, tmp_path):
+def test_a_worker_that_is_poisoned_costs_its_own_checkpoint(capsys, text, history, tmp_path):
     for step in (0, 10, 20, 40):
         shutil.copytree(history / f"checkpoint-{step}", tmp_path / "mine" / f"checkpoint-{step}")
     file = tmp_path / "mine/checkpoint-20/model.safetensors"
     tensors = load_file(file)
     tensors["gpt_neox.layers.0.mlp.dense_h_to_4h.weight"][:] = float("inf")
     save_file(tensors, file, {"format": "pt"})
-    out = said("checkpoints", tmp_path / "mine", "--text", text, *FAST, "--probe", "0", "--out", tmp_path / "run")
+    given = ("--text", text, *FAST, "--probe", "0", "--out", tmp_path / "run")
+    code, out = refused(capsys, "checkpoints", tmp_path / "mine", *given)
+    assert code == 1
     assert "failed: checkpoint-20-0" in out
+    assert "error: 1 job(s) failed, and all else was made without them. Go on with: anisoscope checkpoints" in out
     rows = open_run(tmp_path / "run").table().to_pylist()
     assert [r["step"] for r in rows if r["measure"] == "skipped"] == [20]
     assert {r["step"] for r in rows if r["measure"] == "energy"} == {0, 10, 40}

@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 
 from anisoscope import open_run
@@ -164,45 +163,3 @@ def test_settings_of_a_manifest_that_are_none_are_one_error(config):
         settings_in({"name": "r", "config": config}, PairSettings)
     with pytest.raises(AnisoscopeError, match=r"lacks hashes\.corpus"):
         recorded({"hashes": {}}, "hashes", "corpus")
-
-
-ESCAPES = ("\x1b]", "\x1b[31m[", "\x07", "\u202e", "😄")
-
-
-@pytest.mark.parametrize(
-    "command", ["rows", "rows --format csv", "rows --format json", "compare", "measure", "verify-run"]
-)
-def test_nothing_in_a_file_paints_a_terminal(run, tmp_path, command):
-    """On a pseudo-terminal, where rich draws: no escape, no emoji of the data arrives."""
-    import pty
-
-    name = f"cloud{HOSTILE}.npz".replace("/", "")
-    np.savez(tmp_path / name, **{HOSTILE: np.random.default_rng(0).normal(size=(200, 4))})
-    (run / f"stray{HOSTILE}.parquet").write_bytes(b"PAR1")
-    words, *options = command.split()
-    other = shutil.copytree(run, tmp_path / f"other{HOSTILE}")
-    target = {"measure": [tmp_path / name], "compare": [run, other]}.get(words, [run])
-    main_end, other_end = pty.openpty()
-    done = subprocess.Popen(
-        [sys.executable, "-m", "anisoscope.cli", words, *map(str, target), *options],
-        stdout=other_end,
-        stderr=other_end,
-        stdin=subprocess.DEVNULL,
-        env=os.environ | {"TERM": "xterm-256color", "COLUMNS": "200"},
-        cwd=tmp_path,
-    )
-    os.close(other_end)
-    seen = b""
-    while True:
-        try:
-            piece = os.read(main_end, 65536)
-        except OSError:
-            break
-        if not piece:
-            break
-        seen += piece
-    done.wait(60)
-    os.close(main_end)
-    text = seen.decode()
-    assert "smile" in text
-    assert not [escape for escape in ESCAPES if escape in text]

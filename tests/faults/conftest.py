@@ -13,6 +13,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
 _cases: dict[str, int] = {}
 _failed: dict[str, int] = {}
 _promise: dict[str, str] = {}
+_measured: dict[str, str] = {}
 
 
 @pytest.fixture
@@ -24,6 +25,16 @@ def counted(request):
         _promise[request.node.nodeid] = promise
 
     return count
+
+
+@pytest.fixture
+def measured():
+    """Say what a number was."""
+
+    def tell(what: str, said: str) -> None:
+        _measured[what] = said
+
+    return tell
 
 
 def pytest_runtest_logreport(report):
@@ -38,15 +49,18 @@ def pytest_sessionfinish(session):
         return
     kept = os.environ.get("ANISOSCOPE_FAULTS_COUNTS")
     if kept is not None:
-        before = json.loads(Path(kept).read_text()) if Path(kept).exists() else [{}, {}]
-        for now, then in zip((_cases, _failed), before, strict=True):
+        before = json.loads(Path(kept).read_text()) if Path(kept).exists() else [{}, {}, {}]
+        for now, then in zip((_cases, _failed), before[:2], strict=True):
             now |= {name: then.get(name, 0) + now.get(name, 0) for name in {*then, *now}}
-        Path(kept).write_text(json.dumps([_cases, _failed]))
-    PAGE.write_text(page(_cases, _failed), encoding="utf-8")
+        _measured.update(before[2] | _measured)
+        Path(kept).write_text(json.dumps([_cases, _failed, _measured]))
+    PAGE.write_text(page(_cases, _failed, _measured), encoding="utf-8")
 
 
-def page(cases: dict[str, int], failed: dict[str, int]) -> str:
+def page(cases: dict[str, int], failed: dict[str, int], measured: dict[str, str]) -> str:
     """The page of promises, with how often each was tried and how often it was not kept."""
     rows = "\n".join(f"| {promise} | {n:,} | {failed.get(promise, 0)} |" for promise, n in sorted(cases.items()))
     unkept = "".join(f"\n- failed: `{name}`" for name in failed if name not in cases)
-    return (Path(__file__).parent / "page.md").read_text(encoding="utf-8").format(rows=rows, unkept=unkept)
+    load = "\n".join(f"| {what} | {said} |" for what, said in sorted(measured.items()))
+    text = (Path(__file__).parent / "page.md").read_text(encoding="utf-8")
+    return text.format(rows=rows, unkept=unkept, load=load)

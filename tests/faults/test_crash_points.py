@@ -8,6 +8,7 @@ import pytest
 from anisoscope import AnisoscopeError, open_run
 from anisoscope.store.run import create_run
 from anisoscope.study.pair import pair, resume
+from anisoscope.study.saved import whole_checkpoints
 from faults.conftest import ALL
 from faults.shim import every_state
 from study.jobs import Quiet, assert_same, settings
@@ -56,6 +57,21 @@ def killed(tmp_path_factory):
     with every_state(where / "run", where / "states") as states:
         pair(settings(where, **small), Quiet(), out=where / "run")
     return where, states
+
+
+def test_in_every_state_a_training_that_was_saved_can_go_on_or_is_done(killed):
+    """Checkpoints give way to newer ones that are whole, and go only once the run says that the training is done."""
+    saved, seen = set(), 0
+    for state in killed[1]:
+        if not (state / "manifest.json").exists():
+            continue
+        done = open_run(state).manifest.get("done", [])
+        whole = {name for name in ("decoder-0", "encoder-0") if any(whole_checkpoints(state / "checkpoints" / name))}
+        assert saved - whole <= set(done), state
+        saved |= whole
+        seen += bool(whole)
+    assert saved == {"decoder-0", "encoder-0"}
+    assert seen > 20
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -89,11 +89,17 @@ def _means(jobs: JobOptions, threads: int) -> Means:
 def _resumed(resume: str, jobs: JobOptions, threads: int | None, report: bool) -> None:
     from anisoscope.store.run import open_run
     from anisoscope.study import checkpoints as study
+    from anisoscope.study.same_bits import lost_bits, threads_of_jobs
 
     there = open_run(resume)
-    if there.manifest.get("kind") == study.KIND and there.finished and not there.manifest.get("failed"):
+    over = there.manifest.get("kind") == study.KIND and there.finished and not there.manifest.get("failed")
+    if over:
         tell(Console(), f"{resume} is finished; there is nothing left to do")
-    own = threads or int(there.manifest.get("config", {}).get("threads", 1))
+    begun = threads_of_jobs(there.manifest)
+    own = threads or begun or 1
+    lost = lost_bits(there.manifest, threads=own, begun=begun)
+    if lost and not over:
+        tell(Console(stderr=True), f"warning: {lost}", "yellow")
     with display() as overseer:
         run = study.resumed(resume, _means(jobs, own), overseer)
     finish(run, report=report, again=f"Go on with: anisoscope checkpoints --resume {run.path}")

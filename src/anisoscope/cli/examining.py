@@ -11,6 +11,7 @@ from cyclopts import Parameter
 from pydantic import Field
 from rich.console import Console
 
+from anisoscope.errors import AnisoscopeError
 from anisoscope.study.options import RunOptions
 from anisoscope.visible import tell
 
@@ -54,7 +55,7 @@ def shown_size(size: Size) -> str:
 
 
 def finish(run: Run, *, report: bool, again: str) -> None:
-    """Say where everything is, and write the page."""
+    """Say where everything is, and write the page; jobs that failed are told and are no success."""
     console = Console(soft_wrap=True, highlight=False)
     if not run.finished:
         tell(console, f"stopped. {again}")
@@ -68,3 +69,5 @@ def finish(run: Run, *, report: bool, again: str) -> None:
         write_whole(page, make_report([run.path]).encode())
         tell(console, f"report: {page}")
     tell(console, f"rows: anisoscope rows {run.path}")
+    if failed:
+        raise AnisoscopeError(f"{len(failed)} job(s) failed, and all else was made without them. {again}")

@@ -8,6 +8,8 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 from pydantic import Field
 
+from anisoscope.cli.showing import say
+from anisoscope.errors import AnisoscopeError
 from anisoscope.study.options import CommandOptions
 from anisoscope.visible import visible
 
@@ -47,6 +49,14 @@ def figures(
 
     out = options.out
     folder = out if out is not None else Path("figures") if "://" in run else Path(run) / "figures"
-    for name, content in draw_figures(view(read([run])), form=options.format):
+    context = read([run])
+    left_out = [*context.sources[0].damaged, *context.sources[0].strays]
+    if left_out:
+        names = ", ".join(left_out)
+        say(f"warning: {run}: {len(left_out)} file(s), damaged or no parts of the run, left out: {names}")
+    drawn = 0
+    for drawn, (name, content) in enumerate(draw_figures(view(context), form=options.format), start=1):  # noqa: B007
         write_whole(folder / name, content)
         print(visible(str(folder / name)))
+    if not drawn:
+        raise AnisoscopeError(f"{run} has no rows that a figure shows; see: anisoscope rows {run}")

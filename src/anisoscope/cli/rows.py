@@ -6,7 +6,7 @@ import io
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 from pydantic import BeforeValidator, Field
@@ -21,11 +21,19 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Format = Literal["table", "csv", "json", "parquet"]
+
+
+def _words(given: Any) -> Any:
+    """Parts of texts with commas; a TOML file may give one text, one number or a list of them."""
+    texts = given if isinstance(given, list | tuple) else (given,)
+    if not all(isinstance(text, str | int | float) and not isinstance(text, bool) for text in texts):
+        raise ValueError("must be a word, a number, or a list of them")
+    return tuple(part.strip() for text in texts for part in str(text).split(","))
+
+
 _SHOWN = Parameter(group="Filters", negative=(), show_default=False)
 # Unlike in other lists an empty word counts: it stands for rows without a value.
-Filter = Annotated[
-    tuple[str, ...], BeforeValidator(lambda texts: tuple(p.strip() for t in texts for p in t.split(","))), _SHOWN
-]
+Filter = Annotated[tuple[str, ...], BeforeValidator(_words), _SHOWN]
 ON_TERMINAL = 50
 _FILTERS = ("measure", "view", "layer", "role", "step", "null", "proxy", "timing")
 _SPARE = (
@@ -58,7 +66,9 @@ class RowsCommand(CommandOptions):
     out: str | None = Field(
         default=None, description="File to write to, whole or not at all, in place of standard output."
     )
-    columns: Words | None = Field(default=None, description="Columns to show, separated by commas, in this order.")
+    columns: Words | None = Field(
+        default=None, min_length=1, description="Columns to show, separated by commas, in this order."
+    )
     limit: int | None = Field(
         default=None,
         ge=0,
@@ -105,7 +115,7 @@ def rows(
     """
     out = options.out
     kind = options.format or _by_ending(out)
-    names = None if options.columns is None else [known_column(name) for name in options.columns]
+    names = None if options.columns is None else list(dict.fromkeys(map(known_column, options.columns)))
     if kind == "parquet" and out is None and sys.stdout.isatty():
         raise broken(
             "Parquet is binary and must not go to a terminal", "no --out", "add --out rows.parquet, or pipe it"

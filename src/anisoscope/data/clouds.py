@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import zipfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -202,6 +203,9 @@ def _open_csv(path: Path, columns: tuple[str, ...] | None) -> CloudFile:
     reading = csv.ReadOptions(autogenerate_column_names=bare)
     with csv.open_csv(path, read_options=reading) as reader:
         schema = reader.schema
+    twice = [name for name, count in Counter(schema.names).items() if count > 1]
+    if twice:
+        raise broken(f"columns of {path.name} must have different names", f"{twice[0]} twice", "rename one of them")
     whole_numbers = [field.name for field in schema if arrow.types.is_integer(field.type)]
     if columns is None or any(name in whole_numbers for name in columns):
         # Text has no dtype: a column of "1, 2, 3" is as good as one of "1.0, 2.0, 3.0".

@@ -114,6 +114,8 @@ def _read(path: Path) -> bytes:
 def _step(path: Path) -> str:
     if any(sign in str(path) for sign in "*?["):
         return "check the glob, and quote it so that the shell leaves it alone"
+    if path.expanduser().exists():
+        return "it is there, and is no text file and no folder of them"
     try:
         beside = [other.name for other in path.expanduser().parent.iterdir()]
     except OSError:

@@ -70,6 +70,11 @@ def describe(located: Located, *, objective: Objective | None = None, trust_remo
             f" {library().__version__} new enough for it?"
         ) from error
     text = config.get_text_config() if hasattr(config, "get_text_config") else config
+    if min(int(text.num_hidden_layers), int(text.hidden_size), int(text.vocab_size)) < 1:
+        raise AnisoscopeError(
+            f"the configuration of {located.name} cannot be used: it says {text.num_hidden_layers} layers of width "
+            f"{text.hidden_size} and {text.vocab_size} tokens"
+        )
     new_head = _head_is_new(located, config, skeleton)
     if new_head:
         notes.append(

@@ -120,17 +120,25 @@ class Series:
             self._kept += rows
         if self._sink is None:
             return
+        written = False
         try:
             self._sink.write(rows)
-            if isinstance(self._sink, Keeper):
-                for timing, bases in found.bases.items():
-                    self._sink.keep("subspaces", timing, step, bases, every=self._keep_bases)
-                if found.spectra:
-                    self._sink.keep("spectra", None, step, found.spectra, every=True)
+            written = True
+            self._keep(self._sink, found, step)
         except Exception as error:  # a full disk must not stop a training; strict raises it
             self.error = self.error or error
             self._unwritten = str(error)
             lost = skipped_row(step, f"the sink failed: {type(error).__name__}: {error}")
-            self._kept += [*rows, lost] if isinstance(self._sink, Reader) else [lost]
+            unread = rows if isinstance(self._sink, Reader) and not written else []
+            self._kept += [*unread, lost]
             self._fresh = [*self._fresh, lost]
             self.count += 1
+
+    def _keep(self, sink: Sink, found: Judgement, step: int) -> None:
+        """Hand on subspaces and spectra."""
+        if not isinstance(sink, Keeper):
+            return
+        for timing, bases in found.bases.items():
+            sink.keep("subspaces", timing, step, bases, every=self._keep_bases)
+        if found.spectra:
+            sink.keep("spectra", None, step, found.spectra, every=True)

@@ -142,7 +142,7 @@ def _pooled(subject: Subject, null: str, *, view: str, proxy: str, timing: str) 
     if found:
         return found
     plain = subject.main("enrichment", view=view, proxy=proxy, timing=timing, null=null)
-    return [row | {"se": None, "df": None} for row in plain]
+    return [{**row, "se": None, "df": None} for row in plain]
 
 
 def _detectable(rows: Sequence[Row]) -> dict[str, float]:

@@ -125,7 +125,7 @@ def _controls_of(word: Measure, rows: list[Row], step: int) -> list[Point]:
     """What a Gaussian cloud of the same covariance and as many rows reads, where the measure is a dimension."""
     if "dimension" not in word.shown:
         return []
-    known = [row | {"value": row["floor"], "low": None, "high": None} for row in rows if row["floor"] is not None]
+    known = [{**row, "value": row["floor"], "low": None, "high": None} for row in rows if row["floor"] is not None]
     return curve((row for row in known if row["step"] == step), lambda row: row["layer"])
 
 

@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 
-from anisoscope.errors import broken
+from anisoscope.errors import AnisoscopeError, broken
+from anisoscope.report.compact import compact_rows
 from anisoscope.report.tree import Zone
 from anisoscope.report.words import visible
 from anisoscope.store.home import without_home
 from anisoscope.store.run import Run, open_run
-from anisoscope.store.schema import COLUMNS
 from anisoscope.verdict import MARGIN
 from anisoscope.vocabulary import MAIN_SUBSET, MAIN_TENSOR, MAIN_TIMING, PROXIES, in_window, learn, window_bounds
 
-Row = dict[str, Any]
+Row = Mapping[str, Any]
 CROWDED = 0.25
-_BATCH = 4096
 BOTH_UNITS = "sequences or documents"
-_TEXT = tuple(name for name, (kind, _) in COLUMNS.items() if kind == pa.string())
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +254,8 @@ def read(paths: Sequence[str], *, allow_damaged: bool = False) -> Context:
         if not allow_damaged:
             run.require_whole(rows_only=True)
         sources.append(source_of(run, taken=[source.label for source in sources]))
+        if run.damaged and run.recorded is not None and not allow_damaged:  # readable a moment ago
+            raise AnisoscopeError(f"cannot read {', '.join(run.damaged)} in {path}; try again, or see verify-run")
     return Context(sources, [subject for source in sources for subject in _subjects(source, len(sources) > 1)])
 
 
@@ -263,7 +263,8 @@ def source_of(run: Run, taken: Sequence[str] = ()) -> Source:
     """Read a run; every text in it becomes visible text of bounded length on the way."""
     learn(_shown(run.manifest.get("vocabulary")))
     manifest, path = without_home(run.manifest), without_home(run.path)
-    rows = _rows_of(run.table())
+    rows: list[Row] = list(compact_rows(run.table(), visible))
+    pa.default_memory_pool().release_unused()  # Arrow keeps what the table took for the next one; there is none
     label = visible(run.name or path, 60)
     if label in taken:
         label = f"{label} ({len(taken) + 1})"
@@ -272,20 +273,6 @@ def source_of(run: Run, taken: Sequence[str] = ()) -> Source:
     steps = said if isinstance(said, int) and not isinstance(said, bool) and said > 0 else largest
     damaged, strays = ([visible(name) for name in names] for names in (run.damaged, run.strays))
     return Source(label, visible(path), _shown(manifest), rows, damaged, max(steps, 1), strays)
-
-
-def _rows_of(table: pa.Table) -> list[Row]:
-    """Rows with visible text, each text once: a run has hundreds of thousands of rows and few words."""
-    rows: list[Row] = []
-    seen: dict[str, str] = {}
-    for batch in table.to_batches(max_chunksize=_BATCH):  # all at once, every word would be there as often as rows
-        for row in batch.to_pylist():
-            for name in _TEXT:
-                text = row[name]
-                if text is not None:
-                    row[name] = seen[text] if text in seen else seen.setdefault(text, visible(text))
-            rows.append(row)
-    return rows
 
 
 def _subjects(source: Source, named: bool) -> list[Subject]:

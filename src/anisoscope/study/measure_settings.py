@@ -15,7 +15,7 @@ class MeasureSettings(WithPlugins):
     key: str | None = Field(
         default=None, description="Array inside an .npz or .safetensors file, where there are several."
     )
-    columns: Words | None = Field(default=None, description="Columns of a table, separated by commas.")
+    columns: Words | None = Field(default=None, min_length=1, description="Columns of a table, separated by commas.")
     sample: int = Field(
         default=SAMPLE_ROWS, ge=3, description="Rows to sample for measures that need rows or neighbours."
     )

@@ -50,7 +50,9 @@ class Examination(JudgingSettings):
         default=None, description="auto spreads a model over several devices, through accelerate."
     )
     threads: int = Field(default=2, ge=1, description="Threads of torch, the same wherever a job runs.")
-    seed: int = Field(default=0, ge=0, description="Decides which text is drawn, folds, masks and the twin's weights.")
+    seed: int = Field(
+        default=0, ge=0, lt=2**31, description="Decides which text is drawn, folds, masks and the twin's weights."
+    )
     trust_remote_code: bool = Field(default=False, description="Run code that comes with the model.")
     allow_pickle: bool = Field(default=False, description="Read .bin weights, with weights_only=True.")
 
@@ -138,7 +140,7 @@ class HistoryPlan(Settings):
         default=None,
         description="Names by commas; `auto` for all that tell a step or tokens; `pythia` for its 154 steps.",
     )
-    seeds: int = Field(default=1, ge=1, description="Draws of the text; error bars are then over them.")
+    seeds: int = Field(default=1, ge=1, le=10_000, description="Draws of the text; error bars are then over them.")
     shards: int = Field(default=1, ge=1, description="Parts of the text, each a job of its own; they add up exactly.")
     probe: int = Field(
         default=5120, ge=0, description="Other tokens of the text, for the intrinsic dimension; 0 for none."

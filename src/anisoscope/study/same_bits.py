@@ -31,9 +31,25 @@ def as_begun(manifest: Mapping[str, Any], said: Callable[[str], None]) -> Iterat
         torch.set_num_threads(before)
 
 
+def threads_of_jobs(manifest: Mapping[str, Any]) -> int | None:
+    """The threads of every job of a study, as its settings say."""
+    config = manifest.get("config")
+    return _sane(config.get("threads") if isinstance(config, dict) else None)
+
+
+def lost_bits(manifest: Mapping[str, Any], *, threads: int, begun: int | None) -> str | None:
+    """Why jobs of a study that goes on may differ in their last bits from those that are done, if they may."""
+    lost = [] if begun in (None, threads) else [f"threads were {begun} and are {threads}"]
+    lost += _differences(manifest)
+    return f"the same bits as without the stop are not promised: {'; '.join(lost)}" if lost else None
+
+
 def _threads(manifest: Mapping[str, Any]) -> int | None:
     own = manifest.get("machine")
-    number = own.get("threads") if isinstance(own, dict) else None
+    return _sane(own.get("threads") if isinstance(own, dict) else None)
+
+
+def _sane(number: Any) -> int | None:
     return number if isinstance(number, int) and 0 < number <= _MOST_THREADS else None
 
 

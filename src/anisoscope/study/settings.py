@@ -70,7 +70,7 @@ class PairOptions(JudgingSettings):
     batch: int = Field(default=16, ge=4, description="Sequences a step.")
     steps: int = Field(default=400, ge=1, description="Optimiser steps of each training.")
     learning_rate: float = Field(
-        default=2e-3, gt=0, description="The largest one, after warming up; then it falls to 0."
+        default=2e-3, gt=0, allow_inf_nan=False, description="The largest one, after warming up; then it falls to 0."
     )
     warmup: float = Field(default=0.05, ge=0, lt=1, description="Share of the steps to warm up in.")
     weight_decay: float = Field(default=0.01, ge=0, description="Decoupled weight decay of AdamW.")
@@ -80,8 +80,10 @@ class PairOptions(JudgingSettings):
     held_out: float = Field(default=0.05, gt=0, lt=1, description="Share of documents that are held out.")
     precision: Literal["float32", "bf16"] = Field(default="float32", description="What the models compute in.")
     device: Literal["auto", "cpu"] = Field(default="auto", description="Where they are trained.")
-    seeds: int = Field(default=1, ge=1, description="Trainings of each model; error bars are then over seeds.")
-    first_seed: int = Field(default=0, ge=0, description="The seeds count from here.")
+    seeds: int = Field(
+        default=1, ge=1, le=10_000, description="Trainings of each model; error bars are then over seeds."
+    )
+    first_seed: int = Field(default=0, ge=0, lt=2**31, description="The seeds count from here.")
     rank: int = Field(default=32, ge=1, description="Rank of the tangent proxies.")
     ranks: Numbers = Field(default=(4, 8, 16, 64), description="Other ranks to show, separated by commas.")
     proxies: Annotated[Words, Known(known_words("proxies", PROXIES))] = Field(

@@ -19,6 +19,7 @@ from anisoscope.observe.options import EvidenceOptions, SessionOptions
 from anisoscope.observe.rows import Row, row
 from anisoscope.store.disk import make_folder, tree_to_disk
 from anisoscope.store.run import Run
+from anisoscope.study.file_errors import failing_files
 from anisoscope.study.folds import fold_seed, use_documents
 from anisoscope.study.lessons import Lessons, collated
 from anisoscope.study.saved import (
@@ -159,18 +160,13 @@ def train(job: Job, newest: Path | None, data: Tokenised, run: Run, watcher: Wat
     trainer.journal = journal
     trainer.remove_callback(PrinterCallback)
     journal.loaded = newest
-    try:
-        with _no_bars():
-            trainer.train(resume_from_checkpoint=None if newest is None else str(newest))
-    except OSError as error:
-        raise AnisoscopeError(
-            f"cannot write in {job.folder}: {error.strerror or error}; make room and go on with --resume"
-        ) from error
+    with _no_bars(), failing_files(job.folder):
+        trainer.train(resume_from_checkpoint=None if newest is None else str(newest))
     if sink.failed is not None:
         raise sink.failed
     if trainer.state.global_step < settings.steps:
         return False
-    with _no_bars():
+    with _no_bars(), failing_files(job.folder):
         _save(model, data.tokeniser.to_json(), job.weights)
     run.write_tensors(f"counts-{job.name}", {"counts": lessons.counts()})
     return True
@@ -287,11 +283,8 @@ class _Told:
 
     def write(self, rows: list[Row]) -> None:
         """Take the rows of one observation."""
-        try:
+        with self._needed():
             self.sink.write(rows)
-        except AnisoscopeError as error:
-            self.failed, self.stop.wished = error, True
-            raise
         self.watcher.observed(rows)
 
     def read(self) -> list[Row]:
@@ -300,7 +293,16 @@ class _Told:
 
     def keep(self, what: str, timing: str | None, step: int, tensors: dict[str, Any], *, every: bool) -> None:
         """Take proxies and spectra."""
-        self.sink.keep(what, timing, step, tensors, every=every)
+        with self._needed():
+            self.sink.keep(what, timing, step, tensors, every=every)
+
+    @contextlib.contextmanager
+    def _needed(self) -> Iterator[None]:
+        try:
+            yield
+        except AnisoscopeError as error:
+            self.failed, self.stop.wished = error, True
+            raise
 
 
 class _Journal(TrainerCallback):
