@@ -322,6 +322,43 @@ MEASURES: dict[str, Measure] = _by_name(
             shown=_ISOTROPY,
         ),
         Measure(
+            "rankme",
+            "RankMe",
+            "effective rank of the vectors as they are, not centred",
+            unit="directions",
+            variants=(("uncentred", ""),),
+            shown=_ISOTROPY,
+        ),
+        Measure(
+            "spectral_decay",
+            "spectral decay",
+            "α of λᵢ ∝ i^(−α), the slope of log λ on log rank over i = 11 … min(D, N − 1)//2; biased at finite n",
+            variants=(
+                ("ranks 11 to half", ""),
+                ("coordinates permuted", "spectral decay, coordinates permuted"),
+            ),
+            shown=_ISOTROPY,
+        ),
+        Measure(
+            "cka",
+            "CKA",
+            "linear CKA without bias of the same tokens in two layers, or at two checkpoints; item is the other one",
+            variants=(("layers", ""), ("previous checkpoint", ""), ("last checkpoint", "")),
+        ),
+        Measure(
+            "neighbourhood_overlap",
+            "neighbourhood overlap",
+            "share of the 10 nearest neighbours that a token has in two layers, or at two checkpoints",
+            variants=(
+                ("layers", ""),
+                ("layers, across", "neighbourhood overlap, other sequences only"),
+                ("previous checkpoint", ""),
+                ("previous checkpoint, across", ""),
+                ("last checkpoint", ""),
+                ("last checkpoint, across", ""),
+            ),
+        ),
+        Measure(
             "partition_ratio",
             "partition ratio",
             "min Z(c)/max Z(c), Z(c) = Σ exp(c·x), over eigenvectors c of XᵀX and their negatives",

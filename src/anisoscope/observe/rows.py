@@ -30,6 +30,8 @@ from anisoscope.vocabulary import CAPTURED_SUBSETS, LABEL_NULLS, MEASURES
 Row = dict[str, Any]
 OF_A_RUN = ("run", "model", "role", "seed")
 """Columns that whoever writes the rows adds to all of them."""
+CLUSTERED_ROWS = 4096
+"""Rows of an observation that the clusters of local isotropy are formed of."""
 _FIELDS = tuple(name for name in COLUMNS if name not in OF_A_RUN)
 _FAMILY = ("view", "tensor", "subset", "proxy", "rank", "timing", "measure", "variant", "null")
 
@@ -88,6 +90,7 @@ def measure_rows(
             moments=moments,
             directions=(lambda: UnitSum.of(*kept)) if enough else None,
             sample=joined(kept) if enough else None,
+            most_clustered=CLUSTERED_ROWS,
         )
         common = stamp(observed) | at_columns(at) | {"view": "representation", "tensor": tensor, "subset": subset}
         common |= {"width": moments.width}
@@ -95,11 +98,12 @@ def measure_rows(
         return [
             estimate_row(
                 common,
-                estimate if units is None else units.estimate(method, estimate),
+                estimate if units is None else units.estimate(method, estimate, variant),
                 measure=method.name,
                 variant=MEASURES[method.name].row_variant(variant),
             )
             for method in asked
+            if tensor in method.tensors
             for variant, estimate in method.estimates(material, usual=True)
         ]
 
