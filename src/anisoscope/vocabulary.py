@@ -243,7 +243,7 @@ PROXIES: dict[str, Proxy] = _by_name(
     [
         Proxy("pca", "principal directions about the mean"),
         Proxy("svd", "principal directions about the origin"),
-        Proxy("semi_nmf", "concepts with codes ≥ 0", needs="sample", views=("representation",)),
+        Proxy("semi_nmf", "concepts with codes ≥ 0", needs="sample"),
         Proxy("mean", "the mean direction alone", rank=1),
         Proxy("haar", "random directions"),
     ]
@@ -398,6 +398,12 @@ MEASURES: dict[str, Measure] = _by_name(
         Measure("captured", "share of anisotropy captured", "isotropy gain over 1 − IsoScore* before", no_effect=0.0),
         Measure("radial", "radial share", "part of the gradient's energy along the activation of its own token"),
         Measure("angle", "principal angle", "mean principal angle to an earlier proxy", unit="degrees"),
+        Measure(
+            "semi_nmf_loss",
+            "loss of semi-NMF",
+            "share of the energy that concepts with codes ≥ 0 leave, mean of both folds; floor: codes of either sign",
+        ),
+        Measure("semi_nmf_converged", "convergence of semi-NMF", "share of the folds in which it came to rest"),
         Measure("concept", "concept", "share of a token in what a concept receives"),
         Measure("loss", "loss", "mean loss a token", unit="nats", variants=(("", ""), ("train", ""), ("held-out", ""))),
         Measure(
