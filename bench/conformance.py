@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from anisoscope import (
     average_cosine,
@@ -22,9 +23,12 @@ from anisoscope import (
     isoscore,
     isoscore_star,
     levina_bickel,
+    linear_cka,
     local_isotropy,
+    neighbourhood_overlap,
     participation_ratio,
     partition_ratio,
+    rankme,
     top_share,
     two_nn,
 )
@@ -139,6 +143,7 @@ OURS: dict[str, Callable[[np.ndarray], float]] = {
     "partition_ratio": lambda x: float(partition_ratio(x)),
     "effective_rank": lambda x: float(effective_rank(x)),
     "effective_rank p=2": lambda x: float(effective_rank(x, power=2)),
+    "rankme": lambda x: float(rankme(x)),
     "participation_ratio": lambda x: float(participation_ratio(x)),
     "participation_ratio corrected": lambda x: float(participation_ratio(x, corrected=True)),
     "local_isotropy": lambda x: float(local_isotropy(x)),
@@ -159,6 +164,7 @@ DEFINITIONS = {
     "partition_ratio": "`partition_ratio(x)`: eigenvectors of XᵀX, both signs",
     "effective_rank": "`effective_rank(x)`: exp H(σ/Σσ), centred",
     "effective_rank p=2": "`effective_rank(x, power=2)`: exp H(σ²/Σσ²), centred",
+    "rankme": "`rankme(x)`: exp H(σ/Σσ), not centred",
     "participation_ratio": "`participation_ratio(x)`: (tr C)²/‖C‖²",
     "participation_ratio corrected": "`participation_ratio(x, corrected=True)`: unbiased traces",
     "local_isotropy": "`local_isotropy(x)`: 16 clusters, each corrected",
@@ -218,6 +224,44 @@ REASONS = {
 }
 
 
+def _sequences(noise: float, within: float) -> np.ndarray:
+    """Two clouds of 40 sequences of 25 tokens in R¹⁶: the second is the first with noise, or with ``inf`` another."""
+    generator = torch.Generator().manual_seed(0)
+
+    def drawn() -> torch.Tensor:
+        own, common = (torch.randn(40, t, 16, generator=generator, dtype=torch.float64) for t in (25, 1))
+        return math.sqrt(1 - within) * own + math.sqrt(within) * common
+
+    x, other = drawn(), drawn()
+    return torch.stack([x, other if math.isinf(noise) else x + noise * other]).flatten(1, 2).numpy()
+
+
+RELATIONS = {
+    "a cloud and itself with noise": lambda: _sequences(0.5, 0.0),
+    "independent rows": lambda: _sequences(math.inf, 0.0),
+    "independent but for their sequences (correlation 0.3)": lambda: _sequences(math.inf, 0.3),
+}
+
+
+def relations(stored: dict) -> list[str]:
+    """The part of the ledger about two clouds."""
+    lines = [
+        "## Two clouds of the same tokens, 40 sequences of 25 in R¹⁶",
+        "",
+        "No package of unbiased CKA was to be had here; the tests compare it with its U-statistic by loops.",
+        "",
+        "| clouds | `linear_cka(x, y)` | its floor | `neighbourhood_overlap(x, y)` | its floor | peers |",
+        "|---|---:|---:|---:|---:|---|",
+    ]
+    for name, make in RELATIONS.items():
+        x, y = make().reshape(2, 40, 25, 16)
+        cka, overlap = linear_cka(x, y), neighbourhood_overlap(x, y)
+        ours = (cka.value, cka.floor, overlap.value, overlap.floor)
+        theirs = f"DADApy: {_shown(stored['relations'][name]['dadapy_overlap'])}"
+        lines.append(f"| {name} | {' | '.join(f'{value:.4g}' for value in ours)} | {theirs} |")
+    return [*lines, ""]
+
+
 def ask_peers(python: str) -> dict:
     """Every peer's answer on every cloud, with versions."""
     peers = Peers(python)
@@ -229,9 +273,13 @@ def ask_peers(python: str) -> dict:
             name: _plain(LOCAL[name](x) if name in LOCAL else peers.ask(do="value", peer=name, file=file))
             for names in PEERS.values() for name in names
         }  # fmt: skip
+    pairs = {}
+    for name, make in RELATIONS.items():
+        file = peers.put(make(), "pair")
+        pairs[name] = {"dadapy_overlap": _plain(peers.ask(do="value", peer="dadapy_overlap", file=file))}
     versions = peers.ask(do="versions") | {"LLM-Microscope": "formulas of 0.0.7"}
     peers.close()
-    return {"versions": versions, "answers": answers}
+    return {"versions": versions, "answers": answers, "relations": pairs}
 
 
 def _plain(answer: object) -> object:
@@ -286,7 +334,7 @@ def page(stored: dict) -> str:
             law = f"{cloud.truth[measure]:.4g}" if measure in cloud.truth else ""
             lines.append(f"| {DEFINITIONS[measure]} | {law} | {_shown(ours)} | {'; '.join(shown)} | {'; '.join(why)} |")
         lines.append("")
-    return "\n".join(lines)
+    return "\n".join(lines + relations(stored))
 
 
 def main() -> None:

@@ -71,11 +71,17 @@ def isoscore_star_identity(x):
     return float(istar().IsoScore_star(x, torch.eye(x.shape[1], dtype=torch.float64), 0.2))
 
 
+def dadapy_overlap(pair):
+    from dadapy import MetricComparisons
+
+    return float(MetricComparisons(pair[0], verbose=False, n_jobs=2).return_data_overlap(pair[1], k=10))
+
+
 PEERS = {
     f.__name__: f
     for f in (
         skdim_two_nn, skdim_two_nn_mle, skdim_mle, dadapy_two_nn, dadapy_two_nn_mle, dadapy_gride, isoscore,
-        isoscore_transposed, isoscore_star_identity,
+        isoscore_transposed, isoscore_star_identity, dadapy_overlap,
     )
 }  # fmt: skip
 

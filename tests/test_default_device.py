@@ -41,6 +41,8 @@ CLOUD = {
     "participation_ratio": an.participation_ratio,
     "effective_rank": an.effective_rank,
     "average_cosine": an.average_cosine,
+    "rankme": an.rankme,
+    "spectral_decay": an.spectral_decay,
     "top_share": an.top_share,
     "local_isotropy": lambda x: an.local_isotropy(x, clusters=3),
     "curvature": lambda x: an.curvature(x, dim=2).rms,
@@ -53,6 +55,8 @@ CLOUD = {
 PAIR = {
     "cross_fit": lambda x, g: an.cross_fit(x, g, rank=2, resamples=19).energy,
     "weights": lambda x, g: an.cross_fit_weight(x, g, rank=2, resamples=19).energy,
+    "linear_cka": lambda x, g: an.linear_cka(x, g).floor,
+    "neighbourhood_overlap": lambda x, g: an.neighbourhood_overlap(x, g, k=3, across=True).floor,
     "pairing_share": lambda x, g: an.pairing_share(
         *(t.flatten(0, 1) for t in (x, g)), an.fit_subspace(x[0], method="pca", rank=2)
     ),

@@ -41,18 +41,22 @@ _HOME = {
     "judge": "evidence.judge",
     "ladder": "evidence.ladder",
     "levina_bickel": "geometry.dimension",
+    "linear_cka": "geometry.cka",
     "load_plugins": "plugins",
     "local_isotropy": "geometry.isotropy",
+    "neighbourhood_overlap": "geometry.overlap",
     "neighbours": "geometry.neighbours",
     "open_run": "store.run",
     "pairing_share": "evidence.pairing",
     "participation_ratio": "geometry.isotropy",
     "partition_ratio": "geometry.isotropy",
     "principal_angles": "geometry.subspace",
+    "rankme": "geometry.spectra",
     "register_measure": "geometry.registry",
     "register_null": "evidence.nulls.registry",
     "register_proxy": "geometry.subspace",
     "semi_nmf": "geometry.semi_nmf",
+    "spectral_decay": "geometry.spectra",
     "tangency": "geometry.tangency",
     "tangent_overlap": "geometry.tangents",
     "top_share": "geometry.isotropy",
@@ -76,6 +80,7 @@ if TYPE_CHECKING:
     from anisoscope.evidence.pairing import pairing_share as pairing_share
     from anisoscope.evidence.result import Evidence as Evidence
     from anisoscope.evidence.verify import verify as verify
+    from anisoscope.geometry.cka import linear_cka as linear_cka
     from anisoscope.geometry.curvature import curvature as curvature
     from anisoscope.geometry.dimension import gride as gride
     from anisoscope.geometry.dimension import levina_bickel as levina_bickel
@@ -91,9 +96,12 @@ if TYPE_CHECKING:
     from anisoscope.geometry.isotropy import top_share as top_share
     from anisoscope.geometry.neighbours import Neighbours as Neighbours
     from anisoscope.geometry.neighbours import neighbours as neighbours
+    from anisoscope.geometry.overlap import neighbourhood_overlap as neighbourhood_overlap
     from anisoscope.geometry.registry import register_measure as register_measure
     from anisoscope.geometry.results import Estimate as Estimate
     from anisoscope.geometry.semi_nmf import semi_nmf as semi_nmf
+    from anisoscope.geometry.spectra import rankme as rankme
+    from anisoscope.geometry.spectra import spectral_decay as spectral_decay
     from anisoscope.geometry.subspace import Subspace as Subspace
     from anisoscope.geometry.subspace import fit_subspace as fit_subspace
     from anisoscope.geometry.subspace import principal_angles as principal_angles

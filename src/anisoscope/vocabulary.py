@@ -243,7 +243,7 @@ PROXIES: dict[str, Proxy] = _by_name(
     [
         Proxy("pca", "principal directions about the mean"),
         Proxy("svd", "principal directions about the origin"),
-        Proxy("semi_nmf", "concepts with codes ≥ 0", needs="sample", views=("representation",)),
+        Proxy("semi_nmf", "concepts with codes ≥ 0", needs="sample"),
         Proxy("mean", "the mean direction alone", rank=1),
         Proxy("haar", "random directions"),
     ]
@@ -322,6 +322,43 @@ MEASURES: dict[str, Measure] = _by_name(
             shown=_ISOTROPY,
         ),
         Measure(
+            "rankme",
+            "RankMe",
+            "effective rank of the vectors as they are, not centred",
+            unit="directions",
+            variants=(("uncentred", ""),),
+            shown=_ISOTROPY,
+        ),
+        Measure(
+            "spectral_decay",
+            "spectral decay",
+            "α of λᵢ ∝ i^(−α), the slope of log λ on log rank over i = 11 … min(D, N − 1)//2; biased at finite n",
+            variants=(
+                ("ranks 11 to half", ""),
+                ("coordinates permuted", "spectral decay, coordinates permuted"),
+            ),
+            shown=_ISOTROPY,
+        ),
+        Measure(
+            "cka",
+            "CKA",
+            "linear CKA without bias of the same tokens in two layers, or at two checkpoints; item is the other one",
+            variants=(("layers", ""), ("previous checkpoint", ""), ("last checkpoint", "")),
+        ),
+        Measure(
+            "neighbourhood_overlap",
+            "neighbourhood overlap",
+            "share of the 10 nearest neighbours that a token has in two layers, or at two checkpoints",
+            variants=(
+                ("layers", ""),
+                ("layers, across", "neighbourhood overlap, other sequences only"),
+                ("previous checkpoint", ""),
+                ("previous checkpoint, across", ""),
+                ("last checkpoint", ""),
+                ("last checkpoint, across", ""),
+            ),
+        ),
+        Measure(
             "partition_ratio",
             "partition ratio",
             "min Z(c)/max Z(c), Z(c) = Σ exp(c·x), over eigenvectors c of XᵀX and their negatives",
@@ -361,6 +398,12 @@ MEASURES: dict[str, Measure] = _by_name(
         Measure("captured", "share of anisotropy captured", "isotropy gain over 1 − IsoScore* before", no_effect=0.0),
         Measure("radial", "radial share", "part of the gradient's energy along the activation of its own token"),
         Measure("angle", "principal angle", "mean principal angle to an earlier proxy", unit="degrees"),
+        Measure(
+            "semi_nmf_loss",
+            "loss of semi-NMF",
+            "share of the energy that concepts with codes ≥ 0 leave, mean of both folds; floor: codes of either sign",
+        ),
+        Measure("semi_nmf_converged", "convergence of semi-NMF", "share of the folds in which it came to rest"),
         Measure("concept", "concept", "share of a token in what a concept receives"),
         Measure("loss", "loss", "mean loss a token", unit="nats", variants=(("", ""), ("train", ""), ("held-out", ""))),
         Measure(

@@ -44,6 +44,8 @@ def test_table_and_json_of_a_file(tmp_path, capsys):
         "isoscore_star",
         "participation_ratio",
         "effective_rank",
+        "rankme",
+        "spectral_decay",
         "partition_ratio",
         "local_isotropy",
         "two_nn",

@@ -7,6 +7,7 @@ from torch.optim.optimizer import _global_optimizer_post_hooks
 from anisoscope import Scope, energy_share, fit_subspace
 from anisoscope.stats.hashing import as_key, mix
 from capture.families import batch, build
+from observe.grouped import grouped
 
 VIEWS = ("embedding",)
 
@@ -148,3 +149,54 @@ def test_what_goes_wrong_when_the_optimiser_steps_is_a_note(monkeypatch):
     (note,) = [r["note"] for r in scope.rows() if r["measure"] == "note"]
     assert note == "the update could not be read: RuntimeError: no such group"
     scope.close()
+
+
+WARMED = {"views": VIEWS, "rank": 4, "schedule": 1, "strict": True, "resamples": 19, "resumable": True}
+
+
+def warmed_up(steps, first_step=0, model=None, scope=None):
+    """A training whose first two updates are zero, as a warm-up makes them."""
+    model = model or build("llama").eval()
+    scope = scope or Scope(model, **grouped(**WARMED))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    for step in range(first_step, first_step + steps):
+        with scope.step():
+            model(**batch(seed=step, sequences=12)).loss.backward()
+        optimizer.param_groups[0]["lr"] = 0.0 if step < 2 else 0.1
+        optimizer.step()
+        optimizer.zero_grad()
+    return model, scope
+
+
+def odds(energy):
+    return energy / (1 - energy)
+
+
+def test_init_of_updates_is_the_first_that_is_not_zero():
+    _, scope = warmed_up(5)
+    rows = scope.rows()
+    shares = {r["step"]: r["value"] for r in rows if r["measure"] == "energy" and r["tensor"] == "update"}
+    ratios = {
+        r["step"]: r["value"]
+        for r in rows
+        if r["measure"] == "enrichment" and r["null"] == "init" and r["tensor"] == "update"
+    }
+    assert [step for step, share in shares.items() if share == share] == [2, 3, 4]
+    assert {step for step, ratio in ratios.items() if ratio == ratio} == {3, 4}
+    for step in (3, 4):
+        assert ratios[step] == pytest.approx(odds(shares[step]) / odds(shares[2]), rel=1e-9)
+    gradients = {r["step"] for r in rows if r["null"] == "init" and r["tensor"] == "gradients"}
+    assert min(gradients) == 1
+    scope.close()
+
+
+def test_a_restored_scope_knows_the_first_update():
+    _, whole = warmed_up(6)
+    expected = [r["value"] for r in whole.rows() if r["null"] == "init" and r["step"] == 5]
+    model, first = warmed_up(4)
+    state = first.state()
+    second = Scope(model, **grouped(**WARMED, first_step=4))
+    second.restore(state)
+    warmed_up(2, 4, model, second)
+    assert [r["value"] for r in second.rows() if r["null"] == "init" and r["step"] == 5] == pytest.approx(expected)
+    assert len(expected) >= 3

@@ -75,6 +75,19 @@ def test_other_ranks_are_shown_beside():
         assert found["value"] == pytest.approx(energy / (1 - energy) / (chance / (1 - chance)), rel=1e-9)
 
 
+def test_semi_nmf_is_in_every_view_it_is_asked_for_with_its_loss():
+    model = build("gpt2")
+    scope = Scope(model, **grouped(**OPTIONS))
+    train(scope, model, range(1))
+    rows = [r for r in scope.rows() if r["proxy"] == "semi_nmf"]
+    assert {r["view"] for r in rows if r["measure"] == "enrichment"} == {"representation", "weight", "embedding"}
+    losses = [r for r in rows if r["measure"] == "semi_nmf_loss"]
+    places = {(r["view"], r["layer"]) for r in rows if r["measure"] == "energy"}
+    assert {(r["view"], r["layer"]) for r in losses} == places
+    assert all(0 < r["floor"] <= r["value"] + 1e-6 < 1 for r in losses)  # codes of either sign leave less
+    assert {r["value"] for r in rows if r["measure"] == "semi_nmf_converged"} <= {0.0, 0.5, 1.0}
+
+
 def test_concepts_name_tokens_that_were_there():
     model = build("gpt2")
     scope = Scope(model, **grouped(**OPTIONS))

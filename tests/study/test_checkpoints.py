@@ -127,6 +127,11 @@ def test_a_history_becomes_a_run_like_any_other(trained, tmp_path):
     start = {r["layer"]: r["value"] for r in rows if r["measure"] == "angle" and r["step"] == steps[1]}
     assert all(angle >= 0 for angle in start.values())
     assert {r["site"] for r in rows if r["view"] == "weight"} >= {"gpt_neox.layers.0.mlp.dense_h_to_4h"}
+    related = {(r["step"], r["item"]) for r in rows if r["measure"] == "cka" and r["variant"] == "previous checkpoint"}
+    assert related == set(zip(steps[1:], steps[:-1], strict=True))
+    last = [r for r in rows if r["measure"] == "neighbourhood_overlap" and r["variant"] == "last checkpoint"]
+    assert {(r["step"], r["item"]) for r in last} == {(step, steps[-1]) for step in steps[:-1]}
+    assert not list((tmp_path / "run").glob("aligned-*"))
     wandering = {r["step"] for r in rows if r["variant"] == "trajectory, spearman" and r["tensor"] == "input"}
     assert wandering == set(steps[2:])  # of two places nothing can be said
     contextual = [r for r in rows if r["variant"] == "trajectory, spearman" and r["view"] == "representation"]

@@ -87,7 +87,11 @@ def test_a_profile_has_every_layer_and_selection(runs, kind):
     assert shares == {None, "power=1, centred", "power=2, uncentred", "power=1, uncentred"}
     final = [r for r in rows if r["step"] == 1 and r["measure"] == "top_share" and r["tensor"] == "activations"]
     assert all(r["low"] <= r["value"] <= r["high"] and "over 2 batches" in r["note"] for r in final)
-    assert {r["measure"] for r in rows} >= {"prominence", "peak_layer"}
+    assert {r["measure"] for r in rows} >= {"prominence", "peak_layer", "rankme", "spectral_decay"}
+    assert "top_share, power=1, uncentred" in {r["variant"] for r in rows if r["measure"] == "peak_layer"}
+    pairs = {(r["layer"], r["item"]) for r in rows if r["measure"] == "cka" and r["step"] == 1}
+    assert pairs == {(0, 1), (0, 2), (1, 2)}
+    assert {r["variant"] for r in rows if r["measure"] == "neighbourhood_overlap"} >= {None, "layers, across"}
     assert {r["role"] for r in rows} == {"decoder" if kind == "llama" else "encoder"}
     keys = [tuple(r[k] for k in r if k not in ("value", "low", "high", "p", "q", "n", "note")) for r in rows]
     concept_free = [key for key, r in zip(keys, rows, strict=True) if r["measure"] != "concept"]

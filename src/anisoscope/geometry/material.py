@@ -28,9 +28,9 @@ class Spectrum:
     square roots of rounding would otherwise fill the empty directions of a low-rank cloud.
     """
 
-    def __init__(self, moments: Moments, *, centred: Tensor | None = None) -> None:
+    def __init__(self, moments: Moments, *, centred: Tensor | None = None, uncentred: Tensor | None = None) -> None:
         self.moments = moments
-        self._centred = centred
+        self._centred, self._uncentred = centred, uncentred
 
     @cached_property
     def centred(self) -> Tensor:
@@ -54,7 +54,21 @@ class Spectrum:
     @cached_property
     def uncentred(self) -> Tensor:
         """The same about the origin."""
-        return _without_rounding(torch.linalg.eigvalsh(self.moments.second).cpu())
+        if self._uncentred is not None:
+            return self._uncentred
+        known = "_decomposed_uncentred" in self.__dict__
+        values_D = self._decomposed_uncentred[0] if known else torch.linalg.eigvalsh(self.moments.second)
+        return _without_rounding(values_D.cpu())
+
+    @property
+    def uncentred_vectors(self) -> Tensor:
+        """The principal directions about the origin ``(D, D)`` as columns, ascending."""
+        return self._decomposed_uncentred[1]
+
+    @cached_property
+    def _decomposed_uncentred(self) -> tuple[Tensor, Tensor]:
+        values_D, vectors_DD = torch.linalg.eigh(self.moments.second)
+        return values_D, vectors_DD
 
 
 def _without_rounding(values_D: Tensor) -> Tensor:
@@ -68,7 +82,7 @@ class Material:
     ``moments`` of all rows, their ``spectrum``, the ``directions`` of rows, a ``sample`` of rows ``(N, D)``, and the
     ``neighbours`` of that sample (``k`` of them). ``gaussian_neighbours`` are those of a Gaussian cloud with as many
     distinct rows and their covariance. ``neighbours`` may be given, where one search served several samples. ``seed``
-    serves measures and controls that draw.
+    serves measures and controls that draw. ``most_clustered`` bounds the rows that clusters are formed of.
     """
 
     def __init__(
@@ -80,9 +94,17 @@ class Material:
         neighbours: Callable[[], Neighbours] | None = None,
         k: int = 0,
         seed: int = 0,
+        most_clustered: int | None = None,
     ) -> None:
-        self.moments, self.seed = moments, seed
+        self.moments, self.seed, self.most_clustered = moments, seed, most_clustered
         self._directions, self._sample, self._neighbours, self._k = directions, sample, neighbours, k
+
+    @classmethod
+    def of_spectrum(cls, spectrum: Spectrum) -> Material:
+        """A cloud of which no more than the spectrum is known."""
+        made = cls(moments=spectrum.moments)
+        made.__dict__["spectrum"] = spectrum
+        return made
 
     @cached_property
     def spectrum(self) -> Spectrum | None:

@@ -86,3 +86,11 @@ def noise_isoscore_star(n: int, width: int, zeta: float) -> float:
     kept = (1 - zeta) ** 2
     participation = 1 / (kept / noise_participation(n, width) + (1 - kept) / width)
     return (participation - 1) / (width - 1)
+
+
+def noise_eigenvalues(n: int, width: int) -> np.ndarray:
+    """The eigenvalues that noise is expected to have, in descending order, up to a factor: quantiles of its law."""
+    small, large = min(n - 1, width), max(n - 1, width)
+    nodes, weights = _bulk(small, large)
+    middles = np.cumsum(weights) - weights / 2
+    return np.interp(1 - (np.arange(small) + 0.5) / small, middles, nodes)

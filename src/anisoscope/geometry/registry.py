@@ -7,7 +7,7 @@ A registered measure appears in ``anisoscope measure``, in the rows of ``Scope``
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -27,6 +27,7 @@ from anisoscope.geometry.isotropy import (
 from anisoscope.geometry.material import Material
 from anisoscope.geometry.neighbours import Neighbours
 from anisoscope.geometry.results import Estimate
+from anisoscope.geometry.spectra import permuted, rankme, spectral_decay
 from anisoscope.stats.moments import Moments
 
 Needs = Literal["moments", "spectrum", "directions", "sample", "neighbours", "material"]
@@ -58,16 +59,22 @@ class MeasureMethod:
     training: bool = True
     k: int = 2
     control: bool = False
-    of_spectrum: bool = False  # whether the usual variant is a function of the eigenvalues about the mean alone
+    of_spectrum: bool = False  # whether what is taken in a training is a function of the eigenvalues alone
+    also: Sequence[str] = ()  # variants that are taken with the usual one
+    tensors: Sequence[str] = ("activations", "gradients")  # of which it is taken in a training
+
+    def taken(self, *, usual: bool = False) -> list[str]:
+        """The names of all variants, or of the usual one and those that go with it."""
+        first = next(iter(self.variants))
+        return [name for name in self.variants if not usual or name == first or name in self.also]
 
     def estimates(self, material: Material, *, usual: bool = False) -> Iterator[tuple[str, Estimate]]:
-        """All variants of a cloud with their names, or the usual one alone; nothing where a part is missing."""
+        """All variants of a cloud with their names, or those that are usual; nothing where a part is missing."""
         part = material.part(self.needs)
         if part is None:
             return
-        for number, (variant, compute) in enumerate(self.variants.items()):
-            if number and usual:
-                return
+        for variant in self.taken(usual=usual):
+            compute = self.variants[variant]
             found = _named(compute(part), variant)
             floors = self._floors(compute, variant, material) if _any_defined(found) else {}
             for name, estimate in found.items():
@@ -105,8 +112,23 @@ def _partition(material: Material) -> Estimate | None:
 def _local(material: Material) -> Mapping[str, Estimate] | None:
     if material.sample is None:
         return None
-    clusters = min(16, material.sample.shape[0])
-    return {f"clusters={clusters}": local_isotropy(material.sample, clusters=clusters, seed=material.seed)}
+    sample_ND = material.sample
+    if material.most_clustered is not None:
+        sample_ND = sample_ND[:: math.ceil(len(sample_ND) / material.most_clustered)]
+    if len(sample_ND) < 3:
+        return None
+    clusters = min(16, sample_ND.shape[0])
+    return {f"clusters={clusters}": local_isotropy(sample_ND, clusters=clusters, seed=material.seed)}
+
+
+def _decay(material: Material) -> Estimate | None:
+    return None if material.spectrum is None else spectral_decay(material.spectrum)
+
+
+def _decay_of_permuted(material: Material) -> Estimate | None:
+    if material.sample is None or len(material.sample) < 3:
+        return None
+    return spectral_decay(permuted(material.sample, seed=material.seed))
 
 
 def _levina_bickel(found: Neighbours) -> Mapping[str, Estimate] | None:
@@ -134,6 +156,7 @@ _METHODS: dict[str, MeasureMethod] = {
                 "power=1, uncentred": lambda s: top_share(s, power=1, centre=False),
             },
             of_spectrum=True,
+            also=("power=1, centred", "power=1, uncentred"),
         ),
         MeasureMethod("average_cosine", "directions", {"all pairs": average_cosine}),
         MeasureMethod("isoscore", "moments", {"plain": isoscore, "corrected": _corrected(isoscore)}, training=False),
@@ -150,8 +173,15 @@ _METHODS: dict[str, MeasureMethod] = {
             {"power=1": effective_rank, "power=2": lambda s: effective_rank(s, power=2)},
             of_spectrum=True,
         ),
+        MeasureMethod("rankme", "spectrum", {"uncentred": rankme}, of_spectrum=True),
+        MeasureMethod(
+            "spectral_decay",
+            "material",
+            {"ranks 11 to half": _decay, "coordinates permuted": _decay_of_permuted},
+            of_spectrum=True,
+        ),
         MeasureMethod("partition_ratio", "material", {"both signs": _partition}, training=False),
-        MeasureMethod("local_isotropy", "material", {"": _local}, training=False),
+        MeasureMethod("local_isotropy", "material", {"": _local}, tensors=("activations",)),
         MeasureMethod(
             "two_nn",
             "neighbours",

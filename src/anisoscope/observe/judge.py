@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
@@ -9,6 +10,7 @@ import torch
 
 from anisoscope.capture.sites import SiteKey
 from anisoscope.errors import broken
+from anisoscope.evidence.result import Evidence
 from anisoscope.observe.ablation import concept_rows, rank_questions, rank_rows
 from anisoscope.observe.findings import Findings, Judgement, layers_of, put_together
 from anisoscope.observe.frequency import frequency_rows, trajectory_rows
@@ -30,6 +32,7 @@ from anisoscope.observe.rows import (
     Row,
     drift_rows,
     evidence_rows,
+    fit_rows,
     measure_rows,
     probe_rows,
     stamp,
@@ -119,6 +122,11 @@ class Judge:
             start = self._held["initial"]
             question = Question(fit_proxies(start, bare, self._each), bare, {})
             (self._initial,) = judge_observation(start, [question], self._each)
+        if "updates" in self._held:
+            start = self._held["updates"]
+            question = Question(fit_proxies(start, bare, self._each, views=("embedding",)), bare, {})
+            (updates,) = judge_observation(start, [question], self._each)
+            self._initial |= {case: e for case, e in updates.items() if case.tensor.startswith("update")}
         for occasion in ("first", "previous"):
             if occasion in self._held:
                 proxies = fit_proxies(self._held[occasion], self._request, self._each)
@@ -157,13 +165,15 @@ class Judge:
         sections["drift"] += drift_rows(observed, rolling, self._previous, since="previous")
         sections["missing"] = [undetermined_row(observed, what, why) for what, why in observed.missing.items()]
         sections["ranks"] = rank_rows(other_ranks, observed)
+        sections["fits"] = [*fit_rows(observed, rolling, "rolling"), *fit_rows(observed, anchored, "anchored")]
         sections["concepts"] = concept_rows(observed, rolling)
         sections["frequency"] = self._frequency_rows(observed, rolling)
         if self._resumable:
             self._hold(observed)
         self._first, self._previous = self._first or rolling, rolling
         if observed.step == 0:
-            self._initial = found
+            self._initial = dict(found)
+        self._first_updates(observed, found)
         kept = {"rolling": self._previous, "anchored": self._anchored} if self._keep else {}
         return Findings(
             stamp(observed),
@@ -184,6 +194,20 @@ class Judge:
         rows += local_rows(observed, proxies, self._request, self._each)
         when["embedding_site"] = observed.embedding_site
         return rows + trajectory_rows(self.trajectories, observed.frequency, self._request, **when)
+
+    def _first_updates(self, observed: Observation, found: Evidences) -> None:
+        """`init` of an update is the first that is not zero: a warm-up begins with a learning rate of 0."""
+        new = {
+            case: evidence
+            for case, evidence in found.items()
+            if case.tensor.startswith("update") and not _is_known(self._initial.get(case)) and _is_known(evidence)
+        }
+        if not new or not self._initial:  # without a step 0 there is no beginning
+            return
+        self._initial |= new
+        if self._resumable and observed.step > 0:
+            own = {name: s for name, s in observed.statistics.items() if name.view == "embedding"}
+            self._held["updates"] = replace(observed, statistics=own, others={}, probe={}, tables={})
 
     def _hold(self, observed: Observation) -> None:
         """Hold on to what proxies were fitted on; of step 0 to all, for its energies are compared with."""
@@ -217,6 +241,10 @@ class Judge:
         """All that anchored proxies are fitted on: moments, and samples only where a method reads rows."""
         samples = any(PROXIES[proxy].needs == "sample" for proxy in self._request.proxies)
         return {name: s for name, s in statistics.items() if _is_fitted_on(name) and (samples or name.part != "kept")}
+
+
+def _is_known(found: Evidence | None) -> bool:
+    return found is not None and math.isfinite(found.energy)
 
 
 def _bases(proxies: Proxies) -> dict[str, Any]:

@@ -48,17 +48,17 @@ class MeasureUnits:
         if effective < FEWEST_EFFECTIVE:
             return None
         group_N = unit_N % GROUPS if units > GROUPS else unit_N  # units are numbered by a hash: groups are random
-        return cls(_spectra(spectrum, centred_ND, group_N), _directions(rows_ND, group_N), effective)
+        return cls(_spectra(spectrum, rows_ND, group_N), _directions(rows_ND, group_N), effective)
 
-    def estimate(self, method: MeasureMethod, found: Estimate) -> Estimate:
+    def estimate(self, method: MeasureMethod, found: Estimate, variant: str | None = None) -> Estimate:
         """The estimate with its interval, where the measure can be taken again without a group."""
-        values = self._without_groups(method)
+        values = self._without_groups(method, variant)
         if values is None or not bool(torch.isfinite(values).all()):
             return found
         return Spread.of(values).estimate(replace(found, units=self.effective), found.value)
 
-    def _without_groups(self, method: MeasureMethod) -> Tensor | None:
-        compute = next(iter(method.variants.values()))
+    def _without_groups(self, method: MeasureMethod, variant: str | None) -> Tensor | None:
+        compute = method.variants.get(variant or "", next(iter(method.variants.values())))
         parts: Sequence[Any]
         if method.needs == "directions":
             parts = self.directions
@@ -66,6 +66,8 @@ class MeasureUnits:
             return None
         elif method.needs == "spectrum":
             parts = self.spectra
+        elif method.needs == "material":
+            parts = [Material.of_spectrum(spectrum) for spectrum in self.spectra]
         else:
             parts = [spectrum.moments for spectrum in self.spectra]
         found = [compute(part) for part in parts]
@@ -80,19 +82,29 @@ def kept_units(material: Material, samples: Sequence[Any]) -> MeasureUnits | Non
     return MeasureUnits.of(material.spectrum, material.sample, torch.cat([sample.sequences for sample in samples]))
 
 
-def _spectra(whole: Spectrum, centred_ND: Tensor, group_N: Tensor) -> list[Spectrum]:
+def _spectra(whole: Spectrum, rows_ND: Tensor, group_N: Tensor) -> list[Spectrum]:
     """Spectra without each group; their moments are written in the eigenbasis, and count as many rows as the whole."""
-    moments, along_ND = whole.moments, centred_ND @ whole.vectors
-    groups, width = int(group_N.max()) + 1, centred_ND.shape[1]
+    moments = whole.moments
+    about_mean_GD = _variances((rows_ND.double() - moments.mean) @ whole.vectors, group_N, centred=True)
+    about_zero_GD = _variances(rows_ND.double() @ whole.uncentred_vectors, group_N, centred=False)
+    scatter_GD, second_GD = about_mean_GD * moments.count, about_zero_GD * moments.count
+    sorted_GD, uncentred_GD = (values.sort(1).values.cpu() for values in (scatter_GD, second_GD))
+    diagonals = [replace(moments, scatter=torch.diag(scatter_D), third=None, fourth=None) for scatter_D in scatter_GD]
+    sides = zip(diagonals, sorted_GD, uncentred_GD, strict=True)
+    return [Spectrum(one, centred=centred_D, uncentred=uncentred_D) for one, centred_D, uncentred_D in sides]
+
+
+def _variances(along_ND: Tensor, group_N: Tensor, *, centred: bool) -> Tensor:
+    """Mean square of each column without each group, about its mean or about 0."""
+    groups, width = int(group_N.max()) + 1, along_ND.shape[1]
     squares_GD = along_ND.new_zeros(groups, width).index_add_(0, group_N, along_ND.square())
-    sums_GD = along_ND.new_zeros(groups, width).index_add_(0, group_N, along_ND)
     count_G = along_ND.new_zeros(groups).index_add_(0, group_N, along_ND.new_ones(len(group_N)))
     left_G = (count_G.sum() - count_G)[:, None]
-    variance_GD = (squares_GD.sum(0) - squares_GD) / left_G - ((sums_GD.sum(0) - sums_GD) / left_G).square()
-    scatter_GD = variance_GD.clamp_min(0) * moments.count
-    sorted_GD = scatter_GD.sort(1).values.cpu()
-    diagonals = [replace(moments, scatter=torch.diag(scatter_D), third=None, fourth=None) for scatter_D in scatter_GD]
-    return [Spectrum(one, centred=values_D) for one, values_D in zip(diagonals, sorted_GD, strict=True)]
+    mean_square_GD = (squares_GD.sum(0) - squares_GD) / left_G
+    if not centred:
+        return mean_square_GD
+    sums_GD = along_ND.new_zeros(groups, width).index_add_(0, group_N, along_ND)
+    return (mean_square_GD - ((sums_GD.sum(0) - sums_GD) / left_G).square()).clamp_min(0)
 
 
 def _directions(rows_ND: Tensor, group_N: Tensor) -> list[UnitSum]:

@@ -25,11 +25,13 @@ from anisoscope.observe.statistics import Observation
 from anisoscope.stats.directions import UnitSum
 from anisoscope.store.schema import COLUMNS
 from anisoscope.verdict import MARGIN, outcome_of, outcome_over
-from anisoscope.vocabulary import CAPTURED_SUBSETS, LABEL_NULLS, MEASURES
+from anisoscope.vocabulary import CAPTURED_SUBSETS, LABEL_NULLS, MEASURES, VIEWS
 
 Row = dict[str, Any]
 OF_A_RUN = ("run", "model", "role", "seed")
 """Columns that whoever writes the rows adds to all of them."""
+CLUSTERED_ROWS = 4096
+"""Rows of an observation that the clusters of local isotropy are formed of."""
 _FIELDS = tuple(name for name in COLUMNS if name not in OF_A_RUN)
 _FAMILY = ("view", "tensor", "subset", "proxy", "rank", "timing", "measure", "variant", "null")
 
@@ -88,6 +90,7 @@ def measure_rows(
             moments=moments,
             directions=(lambda: UnitSum.of(*kept)) if enough else None,
             sample=joined(kept) if enough else None,
+            most_clustered=CLUSTERED_ROWS,
         )
         common = stamp(observed) | at_columns(at) | {"view": "representation", "tensor": tensor, "subset": subset}
         common |= {"width": moments.width}
@@ -95,11 +98,12 @@ def measure_rows(
         return [
             estimate_row(
                 common,
-                estimate if units is None else units.estimate(method, estimate),
+                estimate if units is None else units.estimate(method, estimate, variant),
                 measure=method.name,
                 variant=MEASURES[method.name].row_variant(variant),
             )
             for method in asked
+            if tensor in method.tensors
             for variant, estimate in method.estimates(material, usual=True)
         ]
 
@@ -181,6 +185,25 @@ def evidence_rows(case: Case, found: Evidence, timing: str, observed: Observatio
             rows.append(row(**common, measure=measure, null=null, value=value))
     if found.isotropy_gain_zeta0 is not None:
         rows.append(row(**common, measure="isotropy_gain", variant="zeta0", value=found.isotropy_gain_zeta0))
+    return rows
+
+
+def fit_rows(observed: Observation, proxies: Proxies, timing: str) -> list[Row]:
+    """Of every semi-NMF the loss that it ended with, beside that of its span, and whether it had come to rest."""
+    rows = []
+    for place, pair in proxies.items():
+        factors = [subspace.factors for subspace in pair if subspace.factors is not None]
+        if len(factors) < len(pair):
+            continue
+        common = stamp(observed) | place_columns(place) | {"tensor": VIEWS[place.view].fitted_on, "timing": timing}
+        common |= {"rank": pair[0].rank, "width": pair[0].width, "n": sum(subspace.n for subspace in pair)}
+        rounds = " and ".join(str(len(one.loss_trace) - 1) for one in factors)
+        loss = sum(one.loss_trace[-1] for one in factors) / len(factors)
+        span = 1 - sum(subspace.explained for subspace in pair) / len(pair)
+        note = f"after {rounds} iterations"
+        rows.append(row(**common, measure="semi_nmf_loss", value=loss, floor=span, note=note))
+        share = sum(one.converged for one in factors) / len(factors)
+        rows.append(row(**common, measure="semi_nmf_converged", value=share, note=note))
     return rows
 
 

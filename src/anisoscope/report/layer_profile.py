@@ -173,7 +173,7 @@ def _shapes(context: Context) -> Table | None:
             layers = f"{number(peak['low'])} to {number(peak['high'])} over batches"
             rows.append(
                 [
-                    Cell(MEASURES[measure].label if measure in MEASURES else measure),
+                    Cell(_label(measure)),
                     Cell(subject.label),
                     Cell(SUBSETS.get(subset, subset)),
                     Cell(row["note"] or "–", tone=tone),
@@ -184,6 +184,12 @@ def _shapes(context: Context) -> Table | None:
     caption = "Where each profile peaks (a valley: where it is lowest) and by how much; intervals are over batches."
     columns = ["measure", "model", "tokens", "shape", "peak layer", "prominence"]
     return Table("shapes", "The shape of the profile, measured", caption, columns, rows, heads=3) if rows else None
+
+
+def _label(shaped: str) -> str:
+    """A measure, with its variant after a comma where that is not the usual one."""
+    measure, _, variant = shaped.partition(", ")
+    return MEASURES[measure].variant_label(variant or None) if measure in MEASURES else shaped
 
 
 def said(subject: Subject) -> list[Text]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections.abc import Sequence
 
@@ -102,11 +103,13 @@ def _profiles(subject: Subject, measures: Sequence[Measure]) -> list[Series]:
             row for row in subject.by_measure.get(word.name, []) if row["layer"] is not None and row["step"] is not None
         ]
         at_start = min((row["step"] for row in rows), default=0)
-        for subset, tokens in SUBSETS.items():
-            for tensor in ("activations", "gradients"):
-                chosen_rows = [row for row in rows if row["subset"] == subset and row["tensor"] == tensor]
+        for label, subset, tensor in itertools.product(_labels(word, rows), SUBSETS, ("activations", "gradients")):
+            tokens = SUBSETS[subset]
+            chosen_rows = [row for row in rows if row["subset"] == subset and row["tensor"] == tensor]
+            chosen_rows = [row for row in chosen_rows if word.variant_label(row["variant"]) == label]
+            if chosen_rows:
                 for when, step in observed_at(subject, chosen_rows).items():
-                    tags = {"model": subject.label, "measure": word.label, "tensor": tensor}
+                    tags = {"model": subject.label, "measure": label, "tensor": tensor}
                     tags |= {"tokens": tokens, "when": when}
                     line = curve((row for row in chosen_rows if row["step"] == step), lambda row: row["layer"])
                     if line:
@@ -119,6 +122,11 @@ def _profiles(subject: Subject, measures: Sequence[Measure]) -> list[Series]:
                         own = {key: value for key, value in tags.items() if key != "when"}
                         found.append(Series(f"{subject.label} before training", own, line, null=True))
     return found
+
+
+def _labels(word: Measure, rows: Sequence[Row]) -> list[str]:
+    """A measure in each of the variants that rows hold."""
+    return list(dict.fromkeys(word.variant_label(row["variant"]) for row in rows))
 
 
 def _controls_of(word: Measure, rows: list[Row], step: int) -> list[Point]:
@@ -212,9 +220,11 @@ def _dimension(context: Context, series: list[Series]) -> Figure:
 def _bells(context: Context) -> Table | None:
     rows = []
     for word in [*shown_in("dimension"), *shown_in("isotropy")]:
-        measure, words = word.name, word.label
-        for subject in context.subjects:
-            given = [r for r in subject.pick(measure, subset="all", tensor="activations") if r["step"] is not None]
+        measure = word.name
+        of_model = [(s, s.pick(measure, subset="all", tensor="activations")) for s in context.subjects]
+        labels = _labels(word, [row for _, found in of_model for row in found])
+        for words, (subject, found) in itertools.product(labels, of_model):
+            given = [r for r in found if r["step"] is not None and word.variant_label(r["variant"]) == words]
             if measure == "two_nn":
                 given = comparable(given)
             steps = sorted({row["step"] for row in given})

@@ -36,6 +36,7 @@ from anisoscope.study.examination import Reading, loaded, twin
 from anisoscope.study.histories import Origin
 from anisoscope.study.model_settings import Examination
 from anisoscope.study.pool import report
+from anisoscope.study.relations import aligned_probe
 from anisoscope.vocabulary import LABEL_NULLS
 
 Wave = Literal["initial", "early", "late"]
@@ -94,6 +95,11 @@ def early_file(seed: int, label: str | None = None) -> str:
 def places(job: Job) -> str:
     """Where embeddings and contextual means of some types are kept until all checkpoints are judged."""
     return f"places-{job.writer}"
+
+
+def aligned(job: Job) -> str:
+    """Where vectors of the same tokens are kept until all checkpoints are judged."""
+    return f"aligned-{job.writer}"
 
 
 def subspaces(job: Job, timing: str) -> str:
@@ -177,6 +183,8 @@ def _judged(job: Job, run: Run, reading: Reading, seen: Observation) -> int:
         return 0
     if seen.tables:
         run.write_tensors(places(job), _places(seen.tables, judge.trajectories), step=str(job.step))
+    if seen.probe:
+        run.write_tensors(aligned(job), aligned_probe(seen.probe), step=str(job.step))
     _write(job, run, reading, found)
     return len(found.rows)
 

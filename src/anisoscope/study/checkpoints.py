@@ -35,6 +35,7 @@ from anisoscope.study.checkpoint_jobs import (
     gather,
     initial_file,
 )
+from anisoscope.study.checkpoint_relations import write_relations
 from anisoscope.study.course import Course, Point, charted
 from anisoscope.study.drift import write_drift
 from anisoscope.study.ending import closing
@@ -176,6 +177,7 @@ def _go_on(
                 judged = [job for job in jobs if job.seed == seed and job.origin is not None]
                 write_drift(run, judged)
                 write_wandering(run, judged)
+                write_relations(run, judged)
             if not run.manifest["failed"]:
                 _clear(run, jobs)
         ending.status = "finished"

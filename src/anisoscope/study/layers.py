@@ -160,12 +160,12 @@ class Profile:
             variant = MEASURES[one.measure].row_variant(one.variant)
             self.found.setdefault(Key(at, subset, one.measure, variant), []).append(one)
 
-    def values(self, measure: str, subset: str) -> tuple[np.ndarray, list[int]]:
-        """One usual measure as ``(batches, L)``, and the layers, without those that rest on far fewer vectors."""
+    def values(self, measure: str, subset: str, variant: str | None = None) -> tuple[np.ndarray, list[int]]:
+        """One measure as ``(batches, L)``, and the layers, without those that rest on far fewer vectors."""
         found = {
             key.at.layer: batches
             for key, batches in sorted(self.found.items(), key=lambda item: item[0].at)
-            if key.measure == measure and key.subset == subset and key.variant is None
+            if key.measure == measure and key.subset == subset and key.variant == variant
         }
         fewest = {layer: min(one.n for one in batches) for layer, batches in found.items()}
         kept = [layer for layer in found if 2 * fewest[layer] >= max(fewest.values())]

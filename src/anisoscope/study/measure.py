@@ -84,7 +84,7 @@ def measure_cloud(
     >>> x = torch.randn(500, 4, generator=torch.Generator().manual_seed(0))
     >>> measured = measure_cloud([x[:200], x[200:]])
     >>> measured.rows, measured.width, len({row.measure for row in measured.table})
-    (500, 4, 11)
+    (500, 4, 13)
     """
     if sample_rows < 3:
         raise broken("--sample must be at least 3", sample_rows, "use the default of 20 000")

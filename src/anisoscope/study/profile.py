@@ -34,6 +34,7 @@ from anisoscope.study.examination import (
 from anisoscope.study.layers import Profile, draw, sequences_needed, vectors_of
 from anisoscope.study.model_settings import ProfileSettings
 from anisoscope.study.pool import Outcome, Overseer, Task
+from anisoscope.study.relations import aligned_vectors, layer_rows
 from anisoscope.study.shapes import shape_rows
 from anisoscope.study.side_by_side import Apply, side_by_side
 from anisoscope.study.sizing import Size, rate_of, size_of
@@ -144,7 +145,12 @@ class _Profiling:
     def _examined(self, model: torch.nn.Module, who: str, step: int, *, batches: int) -> None:
         choice = choose(model, None, self._settings.views)
         with _Stage(self._overseer, f"{who}: layers") as stage:
-            self._write(f"{who}-layers", self._layers(model, choice, stage, batches), step)
+            rows = self._layers(model, choice, stage, batches)
+            if self._settings.measures == "all":
+                stage.told(0.99, "comparing layers")
+                part = self._reading.data.train.rows(slice(0, self._each))
+                rows += layer_rows(aligned_vectors(model, choice.sites, part, chunk=self._settings.chunk))
+            self._write(f"{who}-layers", rows, step)
         if self._settings.gradients:
             with _Stage(self._overseer, f"{who}: gradients") as stage:
                 seen = observe_model(

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from anisoscope.geometry.registry import methods
 from anisoscope.observe.rows import Row, row
 from anisoscope.shape import name_shape
 from anisoscope.study.layers import Profile, mean_interval
@@ -66,13 +67,17 @@ def shape_rows(profile: Profile, **stamp: object) -> list[Row]:
     """Two rows a measure and selection of tokens: the layer of the peak (or trough) and its prominence."""
     found = []
     subsets = list(dict.fromkeys(key.subset for key in profile.found))
-    for measure in (word.name for word in shown_in("shape")):
+    usual = {method.name: method.also for method in methods(training=True)}
+    asked = [(word.name, None) for word in shown_in("shape")]
+    asked += [(name, variant) for name, _ in asked for variant in usual.get(name, ())]
+    for measure, variant in asked:
         for subset in subsets:
-            values, layers = profile.values(measure, subset)
+            values, layers = profile.values(measure, subset, variant)
             shape = shape_of(values, layers) if values.size else None
             if shape is None:
                 continue
-            common = {"view": "representation", "tensor": "activations", "subset": subset, "variant": measure}
+            common = {"view": "representation", "tensor": "activations", "subset": subset}
+            common["variant"] = measure if variant is None else f"{measure}, {variant}"
             common |= {"n": len(values), "note": shape.word}
             low, high = shape.layers
             found.append(row(**common, measure="peak_layer", value=float(shape.peak), low=float(low), high=float(high)))

@@ -1,0 +1,187 @@
+"""How a spectrum falls: the decay of its eigenvalues as a power of their rank, and RankMe.
+
+Letters: N rows, D width, G groups; λ eigenvalues of the covariance, in descending order.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from anisoscope.errors import broken
+from anisoscope.geometry.cloud import Cloud, Measurable, as_cloud
+from anisoscope.geometry.isotropy import NO_SPREAD, effective_rank
+from anisoscope.geometry.jackknife import with_jackknife
+from anisoscope.geometry.material import Spectrum
+from anisoscope.geometry.noise import noise_eigenvalues
+from anisoscope.geometry.results import Estimate
+from anisoscope.stats.given import as_tensor
+from anisoscope.stats.moments import Moments
+
+FIRST = 11
+FEWEST_LAST = 30
+GROUPS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecayEstimate(Estimate):
+    """The decay of a spectrum over the ranks ``first`` … ``last``; ``floor`` is that of isotropic noise.
+
+    The interval is for the mean of this estimator at this N.
+    """
+
+    width: int = 0
+    first: int = FIRST
+    last: int = 0
+
+    @property
+    def planted(self) -> float | None:
+        """What independent rows read whose population falls with exactly this exponent, at this N and D.
+
+        Its distance to the value is about the bias, or a lower bound of it where rows depend on one another. There is
+        none for an undefined or negative decay.
+        """
+        if not self.last or not self.value >= 0:
+            return None
+        return planted_decay(self.n, self.width, round(self.value, 3))
+
+    @property
+    def details(self) -> str | None:
+        """The ranks, and what a planted spectrum reads."""
+        planted = self.planted
+        if planted is None:
+            return f"ranks {self.first} to {self.last}" if self.last else None
+        return f"ranks {self.first} to {self.last}; a population of this exponent reads {planted:.3g}"
+
+
+def decay_ranks(n: int, width: int) -> tuple[int, int]:
+    """The first and the last rank that the decay is fitted on: ``11 … min(D, N − 1)//2``.
+
+    >>> decay_ranks(4096, 768), decay_ranks(200, 768)
+    ((11, 384), (11, 99))
+    """
+    return FIRST, min(width, n - 1) // 2
+
+
+def spectral_decay(x: Measurable | Spectrum, *, groups: Any = None) -> DecayEstimate:
+    """Exponent α of ``λᵢ ∝ i^(−α)``: minus the slope of ``log λᵢ`` on ``log i`` over ``i = 11 … min(D, N − 1)//2``.
+
+    ``groups`` has one id a row (its sequence, say); its whole groups, dealt out to at least 8 parts, give the interval
+    (jackknife, Student's t). It says where the mean of this estimator at this N lies, not the population's exponent:
+    compare α at equal N. Where eigenvalues are near those of noise the interval is wider than it need be.
+
+    >>> import torch
+    >>> falling = torch.arange(1, 101.0).pow(-0.5)  # standard deviations: variances fall with exponent 1
+    >>> x = torch.randn(20000, 100, generator=torch.Generator().manual_seed(0)) * falling
+    >>> round(spectral_decay(x).value, 1)
+    1.0
+    """
+    if groups is not None:
+        if isinstance(x, Moments | Spectrum):
+            raise broken("an interval by groups needs the rows of a cloud", type(x).__name__, "pass the rows")
+        return _with_interval(as_cloud(x), groups)
+    found = x if isinstance(x, Spectrum) else Spectrum(x if isinstance(x, Moments) else _moments(as_cloud(x)))
+    n, width = round(float(found.moments.count)), found.moments.width
+    first, last = decay_ranks(n, width)
+    if last < FEWEST_LAST:
+        why = f"the fit needs {2 * FEWEST_LAST} columns and more rows than that"
+        return DecayEstimate(value=math.nan, n=n, note=why)
+    values_D = found.centred.flip(0)
+    if float(values_D[0]) == 0:
+        return DecayEstimate(value=math.nan, n=n, note=NO_SPREAD)
+    if float(values_D[last - 1]) <= 0:
+        filled = int((values_D > 0).sum())
+        why = f"only {filled} directions have any variance, fewer than the {last} of the fit"
+        return DecayEstimate(value=math.nan, n=n, note=why)
+    value, floor = _slope(values_D, first, last), noise_decay(n, width)
+    return DecayEstimate(value=value, floor=floor, n=n, width=width, first=first, last=last)
+
+
+def rankme(x: Measurable | Spectrum) -> Estimate:
+    """RankMe (Garrido et al. 2023): ``exp(H(σ/Σσ))`` of the matrix as it is, not centred.
+
+    It is ``effective_rank(x, centre=False)``; the epsilon of its authors changes nothing in float64. ``floor`` is what
+    isotropic noise without a mean scores.
+
+    >>> import torch
+    >>> round(float(rankme(torch.eye(4))), 6)
+    4.0
+    """
+    return effective_rank(x, centre=False)
+
+
+def permuted(x: Cloud, *, seed: int = 0) -> Tensor:
+    """Each coordinate permuted over rows by itself: marginal laws stay, and no two coordinates are correlated."""
+    x_ND = as_cloud(x)
+    generator = torch.Generator().manual_seed(seed)
+    columns = [
+        x_ND[torch.randperm(len(x_ND), generator=generator, device="cpu").to(x_ND.device), d]
+        for d in range(x_ND.shape[1])
+    ]
+    return torch.stack(columns, 1)
+
+
+@lru_cache(maxsize=256)
+def noise_decay(n: int, width: int) -> float:
+    """The decay that isotropic noise of this shape shows, from the quantiles of its law."""
+    first, last = decay_ranks(n, width)
+    return _slope(torch.from_numpy(noise_eigenvalues(n, width)), first, last)
+
+
+@lru_cache(maxsize=256)
+def planted_decay(n: int, width: int, alpha: float, seed: int = 0) -> float:
+    """What one seeded draw of n independent Gaussian rows reads whose population falls with exponent ``alpha``."""
+    rng = np.random.default_rng(seed)
+    spread_D = np.arange(1, width + 1) ** (-alpha / 2)
+    if n > width:  # Bartlett: a triangle with chi-distributed diagonal, so that no cost grows with the rows
+        rows = np.tril(rng.standard_normal((width, width)), -1)
+        rows[np.arange(width), np.arange(width)] = np.sqrt(rng.chisquare(n - 1 - np.arange(width)))
+        rows = rows.T
+    else:
+        rows = rng.standard_normal((n - 1, width))  # centring takes one degree of freedom
+    values = np.linalg.svd(rows * spread_D, compute_uv=False) ** 2
+    first, last = decay_ranks(n, width)
+    return _slope(torch.from_numpy(values), first, last)
+
+
+def _slope(values_D: Tensor, first: int, last: int) -> float:
+    """Minus the least-squares slope of log eigenvalue on log rank; eigenvalues in descending order."""
+    log_rank = torch.arange(first, last + 1, dtype=torch.float64, device=values_D.device).log()
+    off = log_rank - log_rank.mean()
+    return -float((off @ values_D[first - 1 : last].double().log()) / off.square().sum())
+
+
+def _with_interval(x_ND: Tensor, groups: Any) -> DecayEstimate:
+    group_N = as_tensor(groups).reshape(-1)
+    if len(group_N) != len(x_ND):
+        raise broken(f"groups must have one id for each of {len(x_ND)} rows", len(group_N), "pass sequence ids")
+    group_N = torch.unique(group_N, return_inverse=True)[1].to(x_ND.device)
+    count = int(group_N.max()) + 1
+    whole = _moments(x_ND)
+    found = spectral_decay(whole)
+    if count < GROUPS or not math.isfinite(found.value):
+        why = f"no interval: {count} groups, fewer than {GROUPS}" if count < GROUPS else None
+        return replace(found, note="; ".join(part for part in (found.note, why) if part) or None)
+    dealt = (
+        torch.randperm(count, generator=torch.Generator().manual_seed(0), device="cpu").to(x_ND.device)[group_N]
+        % GROUPS
+    )
+    first, last = found.first, found.last
+    left_out = []
+    for part in range(GROUPS):
+        covariance = _moments(x_ND[dealt != part]).covariance
+        left_out.append(_slope(torch.linalg.eigvalsh(covariance).flip(0), first, last))
+    values = torch.tensor(left_out, dtype=torch.float64, device="cpu")
+    if not bool(torch.isfinite(values).all()):
+        return replace(found, note="no interval: a part of the groups has fewer directions")
+    return with_jackknife(replace(found, units=float(count)), values, df=GROUPS - 1.0)
+
+
+def _moments(x_ND: Tensor) -> Moments:
+    return Moments.of(x_ND.double(), higher=False)
