@@ -24,6 +24,7 @@ _HOME = {
     "SessionOptions": "observe.options",
     "Subspace": "geometry.subspace",
     "TokenCounts": "stats.counts",
+    "ablate": "intervene.ablate",
     "adjust": "evidence.inference",
     "all_reduce": "stats.reduce",
     "average_cosine": "geometry.isotropy",
@@ -101,6 +102,7 @@ if TYPE_CHECKING:
     from anisoscope.geometry.tangency import tangency as tangency
     from anisoscope.geometry.tangents import tangent_overlap as tangent_overlap
     from anisoscope.geometry.visible import visible_curvature as visible_curvature
+    from anisoscope.intervene.ablate import ablate as ablate
     from anisoscope.observe.options import CaptureOptions as CaptureOptions
     from anisoscope.observe.options import EvidenceOptions as EvidenceOptions
     from anisoscope.observe.options import SessionOptions as SessionOptions
