@@ -169,7 +169,7 @@ def fit_layer(stream: Stream, layer: int, *, method: str, rank: int, draws: int,
     drawn = [torch.randn(width, rank, generator=generator, dtype=torch.float64, device="cpu") for _ in range(draws)]
     controls = {
         "haar": tuple(frames("haar", [torch.linalg.qr(z).Q] * 2) for z in drawn),
-        "normal": tuple(frames("normal", [_orthogonal_to(q, z) for q in proxies]) for z in drawn),
+        "normal": tuple(frames("normal", [orthogonal_to(q, z) for q in proxies]) for z in drawn),
         "next": (frames("next", following),),
     }
     spread = [_total(moments) for moments in judged]
@@ -187,7 +187,7 @@ def _total(judged: Moments) -> float:
     return float(judged.scatter.diagonal().sum() / judged.count)
 
 
-def _orthogonal_to(basis_DK: Tensor, z_DK: Tensor) -> Tensor:
+def orthogonal_to(basis_DK: Tensor, z_DK: Tensor) -> Tensor:
     """An orthonormal basis of what is left of ``z`` outside; projected twice, for rounding."""
     for _ in range(2):
         z_DK = z_DK - basis_DK @ (basis_DK.T @ z_DK)

@@ -122,7 +122,7 @@ class ProfileSettings(Examination):
     gradients: bool = Field(default=True, description="Judge gradients; without them only layers are measured.")
     ablate: bool = Field(
         default=False,
-        description="Also remove the main proxy from one block at a time, as `ablate` does, with 2 draws.",
+        description="Also remove the main proxy from one block at a time, as `ablate` does.",
     )
     quick: bool = Field(
         default=False,

@@ -42,7 +42,7 @@ from anisoscope.vocabulary import added
 
 TWIN, TRAINED = 0, 1
 """The steps under which a profile keeps the untrained twin and the model: before training and after it."""
-_DRAWS = 2  # of each random control of removals
+_DRAWS = 4  # of each random control of removals
 
 
 def planned(model: str, settings: ProfileSettings) -> tuple[Card, Size]:
