@@ -46,6 +46,7 @@ bench: $(VENV)/.dev $(VENV)/.models $(PEERS)/.peers
 	$(BIN)/python -m bench.profile
 	$(BIN)/python -m bench.curvature --device cpu --surfaces
 	$(BIN)/python -m bench.overhead --device cpu --only default
+	$(BIN)/python -m bench.regularizers
 
 # How often nulls reject and intervals miss on data of known truth; rewrites docs/calibration.md (an hour on one core).
 calibration: $(VENV)/.dev

@@ -10,6 +10,7 @@ from anisoscope.vocabulary import (
     NULLS,
     OUTCOMES,
     PROXIES,
+    REMOVAL_CONTROLS,
     SUBSETS,
     TENSORS,
     THEORY,
@@ -60,6 +61,8 @@ def page():
                 "## Nulls",
                 "In the order of the ladder. *Ladder*: whether passing it counts for the verdict.",
                 table(["null", "what it breaks", "if it is not passed", "views", "ladder"], nulls),
+                "Removals (`removal_cost`, `removal_excess`) are compared with these, in the same column:",
+                table(["control", "what is removed"], [[f"`{n}`", about] for n, about in REMOVAL_CONTROLS.items()]),
                 "## Proxies",
                 table(
                     ["proxy", "what it is", "fitted on"], [[f"`{p.name}`", p.about, p.needs] for p in PROXIES.values()]

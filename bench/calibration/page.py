@@ -19,6 +19,7 @@ from bench.calibration import (
     orientation,
     pairing,
     premise,
+    removals,
     swaps,
     tangency,
     verdicts,
@@ -30,7 +31,8 @@ from bench.machine import RESULTS
 FOLDER = RESULTS / "calibration"
 PAGE = Path(__file__).parents[2] / "docs" / "calibration.md"
 _MODULES = (
-    orientation, intervals, embedding, gains, swaps, pairing, tangency, premise, dimension, correlation, verdicts
+    orientation, intervals, embedding, gains, swaps, pairing, tangency, premise, dimension, correlation,
+    removals, verdicts
 )  # fmt: skip
 SECTIONS: dict[str, Section] = {section.name: section for module in _MODULES for section in module.SECTIONS}
 

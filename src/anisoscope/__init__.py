@@ -24,15 +24,19 @@ _HOME = {
     "SessionOptions": "observe.options",
     "Subspace": "geometry.subspace",
     "TokenCounts": "stats.counts",
+    "UpdateProjection": "intervene.updates",
+    "ablate": "intervene.ablate",
     "adjust": "evidence.inference",
     "all_reduce": "stats.reduce",
     "average_cosine": "geometry.isotropy",
     "cross_fit": "evidence.cross_fit",
     "cross_fit_weight": "evidence.cross_fit",
     "curvature": "geometry.curvature",
+    "document_rates": "intervene.frequency_weights",
     "effective_rank": "geometry.isotropy",
     "energy_share": "evidence.energy",
     "fit_subspace": "geometry.subspace",
+    "frequency_weights": "intervene.frequency_weights",
     "gride": "geometry.dimension",
     "install_taps": "capture.compiled",
     "isoscore": "geometry.isotropy",
@@ -44,6 +48,7 @@ _HOME = {
     "linear_cka": "geometry.cka",
     "load_plugins": "plugins",
     "local_isotropy": "geometry.isotropy",
+    "masking_rates": "intervene.frequency_weights",
     "neighbourhood_overlap": "geometry.overlap",
     "neighbours": "geometry.neighbours",
     "open_run": "store.run",
@@ -63,6 +68,7 @@ _HOME = {
     "two_nn": "geometry.dimension",
     "verify": "evidence.verify",
     "visible_curvature": "geometry.visible",
+    "weighted_loss": "intervene.frequency_weights",
 }
 
 __all__ = [*_HOME, "__version__"]  # pyright: ignore[reportUnsupportedDunderAll]
@@ -109,6 +115,12 @@ if TYPE_CHECKING:
     from anisoscope.geometry.tangency import tangency as tangency
     from anisoscope.geometry.tangents import tangent_overlap as tangent_overlap
     from anisoscope.geometry.visible import visible_curvature as visible_curvature
+    from anisoscope.intervene.ablate import ablate as ablate
+    from anisoscope.intervene.frequency_weights import document_rates as document_rates
+    from anisoscope.intervene.frequency_weights import frequency_weights as frequency_weights
+    from anisoscope.intervene.frequency_weights import masking_rates as masking_rates
+    from anisoscope.intervene.frequency_weights import weighted_loss as weighted_loss
+    from anisoscope.intervene.updates import UpdateProjection as UpdateProjection
     from anisoscope.observe.options import CaptureOptions as CaptureOptions
     from anisoscope.observe.options import EvidenceOptions as EvidenceOptions
     from anisoscope.observe.options import SessionOptions as SessionOptions

@@ -89,6 +89,26 @@ def outcome_over(row: Mapping[str, Any], floor: float | None) -> str | None:
     return "above" if low > floor else "below" if high < floor else "cannot tell"
 
 
+def outcome_of_difference(row: Mapping[str, Any], margin: float) -> str:
+    """Judge a difference, such as of two losses: *above* 0, *below*, or *equal* within the margin, in its own unit.
+
+    >>> row = dict(value=0.5, low=0.3, high=0.7, low90=0.33, high90=0.67, q=0.01)
+    >>> outcome_of_difference(row, 0.1), outcome_of_difference(row, 1.0), outcome_of_difference(row | dict(q=0.2), 0.1)
+    ('above', 'equal, above 1', 'cannot tell')
+    """
+    value, low, high, q = (row.get(name) for name in ("value", "low", "high", "q"))
+    if value is None or math.isnan(value):
+        return "not measured"
+    if low is None or high is None or q is None or math.isnan(q):
+        return "cannot tell"
+    low90, high90 = row.get("low90"), row.get("high90")
+    equal = low90 is not None and high90 is not None and -margin <= low90 and high90 <= margin
+    side = None if q > ALPHA else "above" if low > 0 else "below" if high < 0 else None
+    if side is None:
+        return "equal" if equal else "cannot tell"
+    return f"equal, {side} 1" if equal else side
+
+
 def fit_margin(expected: float) -> float:
     """How far a fitted number may lie from the number that a theory gives and still count as equal to it."""
     return FIT_MARGIN * min(abs(expected), 1.0)

@@ -239,6 +239,15 @@ NULLS: dict[str, Null] = _by_name(
 LABEL_NULLS = tuple(name for name in NULLS if name.startswith("targets"))
 """Nulls that take an extra pass with other labels."""
 
+REMOVAL_CONTROLS: dict[str, str] = {
+    "haar": "random directions of the same rank",
+    "normal": "random directions orthogonal to the proxy",
+    "next": "the directions that come after the proxy's, by variance",
+}
+"""What a removal of the proxy is compared with, at equal rank."""
+WHOLE_STREAM, EQUAL_DISPLACEMENT = "whole stream", "equal displacement"
+"""Variants of removals: all directions at once; proxy and control scaled to move a token equally far."""
+
 PROXIES: dict[str, Proxy] = _by_name(
     [
         Proxy("pca", "principal directions about the mean"),
@@ -413,6 +422,23 @@ MEASURES: dict[str, Measure] = _by_name(
             unit="s",
             variants=(("", ""), ("watched", "watching"), ("moved", "moving to the host"), ("evaluated", "judging")),
         ),
+        Measure(
+            "removal_cost",
+            "cost of removal",
+            "mean loss of a token with directions removed from the stream after one block, minus without",
+            unit="nats",
+            no_effect=0.0,
+            variants=(("", ""), (WHOLE_STREAM, "cost of the whole stream")),
+        ),
+        Measure(
+            "removal_excess",
+            "cost above a control",
+            "cost of removing the proxy minus that of removing as many directions of a control",
+            unit="nats",
+            no_effect=0.0,
+            variants=(("", ""), (EQUAL_DISPLACEMENT, "cost above a control, at equal displacement")),
+        ),
+        Measure("removed_variance", "removed variance", "share of the stream's variance inside what was removed"),
         Measure("unigram_entropy", "unigram entropy", "loss of a model that knows token frequencies only", unit="nats"),
         Measure("frequency_correlation", "correlation with log count", no_effect=0.0),
         Measure("type_place", "distance of a type to the centroid"),

@@ -9,6 +9,7 @@ from cyclopts import App, CycloptsError, Parameter
 from pydantic import ValidationError
 
 from anisoscope import __version__
+from anisoscope.cli.ablate import ablate
 from anisoscope.cli.checkpoints import checkpoints
 from anisoscope.cli.compare import compare
 from anisoscope.cli.doctor import doctor
@@ -37,6 +38,7 @@ app = App(
 app.command(pair)
 app.command(profile)
 app.command(checkpoints)
+app.command(ablate)
 app.command(theory)
 app.command(report)
 app.command(figures)

@@ -48,6 +48,11 @@ class Source:
         return self.manifest.get("kind") == "theory"
 
     @property
+    def is_ablation(self) -> bool:
+        """Whether the run is about removals from finished models alone."""
+        return self.manifest.get("kind") == "ablate"
+
+    @property
     def status(self) -> str:
         """running, finished or interrupted, as the manifest says; ``unknown`` where it does not."""
         return str(self.manifest.get("status") or "unknown")

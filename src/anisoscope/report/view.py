@@ -17,6 +17,7 @@ from anisoscope.report.phases import phases_section
 from anisoscope.report.profiles import profiles_section
 from anisoscope.report.provenance import integrity_section, provenance_section, status
 from anisoscope.report.reading import Context
+from anisoscope.report.removals import removals_section
 from anisoscope.report.theory import subtitle as theory_subtitle
 from anisoscope.report.theory import theory_sections
 from anisoscope.report.training import emergence_section
@@ -34,6 +35,10 @@ def view(context: Context, at_most: int | None = None) -> Report:
         return Report(_title(context), theory_subtitle(context), status(context), theory_sections(context, at_most))
     if context.of_profiles:
         return Report(_title(context), _subtitle(context), status(context), _of_profiles(context, at_most))
+    if all(source.is_ablation for source in context.sources):
+        sections = [removals_section(context), provenance_section(context, at_most)]
+        there = [section for section in sections if section is not None]
+        return Report(_title(context), _subtitle(context), status(context), there)
     sections = [
         verdict_section(context),
         numbers_section(context),
@@ -59,6 +64,7 @@ def _of_profiles(context: Context, at_most: int | None) -> list[Section]:
         verdict_section(context),
         layer_profile_section(context),
         enrichment_section(context),
+        *(section for section in (removals_section(context),) if section is not None),
         numbers_section(context),
         *(section for section in (frequency_section(context), local_section(context)) if section is not None),
         concepts_section(context),
@@ -81,6 +87,9 @@ def _subtitle(context: Context) -> str:
         steps = len({row["step"] for row in source.rows if row["measure"] == "enrichment"})
         if source.is_profile:
             parts.append(f"{models}, a finished model beside its untrained twin; {source.status}")
+            continue
+        if source.is_ablation:
+            parts.append(f"{models}, directions removed from one block at a time; {source.status}")
             continue
         said = (
             f"{models}; {seeds}, {counted(steps, 'observation')} over {counted(source.steps, 'step')}; {source.status}"

@@ -61,7 +61,7 @@ def charted(sources: Sequence[str], settings: Examination, plan: HistoryPlan, ov
         why = "; ".join(left_out.values()) or "the labels tell no step"
         raise AnisoscopeError(f"fewer than two checkpoints are left to study: {why}")
     card = card_of(points[-1].origin.here(allow_pickle=settings.allow_pickle), settings)
-    require_fitting(card, settings)
+    require_fitting(card, settings, settings.rank)
     if plan.revisions is None and plan.steps is not None and plan.steps < points[-1].step:
         raise broken("--steps must not be before the last checkpoint", plan.steps, f"it is at {points[-1].step}")
     return Course(history, tuple(points), left_out, tokens, card)

@@ -28,7 +28,7 @@ from anisoscope.observe.probing import FEWEST, Probe
 from anisoscope.store.run import Run
 from anisoscope.study.folds import fold_seed, use_documents
 from anisoscope.study.lessons import Lessons, collated
-from anisoscope.study.model_settings import Examination
+from anisoscope.study.model_settings import TextSettings
 
 ROLES: dict[str, Role] = {"causal": "decoder", "masked": "encoder"}
 
@@ -50,7 +50,7 @@ class Reading:
         """What is independent of all else."""
         return "sequence" if self.data.held.documents is None else "document"
 
-    def chunks(self, settings: Examination) -> list[dict[str, Tensor]]:
+    def chunks(self, settings: TextSettings) -> list[dict[str, Tensor]]:
         """The labelled text, a few sequences at a time."""
         count = self.gradient_sequences
         lessons = Lessons(
@@ -109,18 +109,16 @@ class Reading:
         return cls(data, about["role"], about["seed"], about["gradient_sequences"])
 
 
-def require_fitting(card: Card, settings: Examination) -> None:
+def require_fitting(card: Card, settings: TextSettings, rank: int, flag: str = "--rank") -> None:
     """Raise for settings that this model cannot serve."""
-    if settings.rank > card.width // 2:
-        raise broken(
-            f"the rank must be at most half of the width, {card.width // 2}", settings.rank, "lower it with --rank"
-        )
+    if rank > card.width // 2:
+        raise broken(f"the rank must be at most half of the width, {card.width // 2}", rank, f"lower it with {flag}")
     longest = getattr(card.config, "max_position_embeddings", None)
     if isinstance(longest, int) and settings.length > longest:
         raise broken(f"{card.located.name} takes up to {longest} tokens", settings.length, "lower it with --length")
 
 
-def tokeniser_of(card: Card, settings: Examination) -> Tokeniser:
+def tokeniser_of(card: Card, settings: TextSettings) -> Tokeniser:
     """The model's own tokeniser, or the one that was named; raises if the two do not fit."""
     own = card.located.path / "tokenizer.json"
     if settings.tokeniser is not None or own.is_file():
@@ -142,7 +140,7 @@ def tokeniser_of(card: Card, settings: Examination) -> Tokeniser:
     return found
 
 
-def read_text(card: Card, settings: Examination, *, sequences: int) -> Reading:
+def read_text(card: Card, settings: TextSettings, *, sequences: int) -> Reading:
     """Tokenise once what all models of a study read; the first sequences serve for gradients."""
     tokeniser = tokeniser_of(card, settings)
     corpus = load_corpus(settings.text, seed=settings.seed)
@@ -159,7 +157,7 @@ def read_text(card: Card, settings: Examination, *, sequences: int) -> Reading:
     return Reading(data, role, fold_seed([together], seed=settings.seed), settings.sequences)
 
 
-def loaded(card: Card, settings: Examination) -> torch.nn.Module:
+def loaded(card: Card, settings: TextSettings) -> torch.nn.Module:
     """The model's weights, ready to be looked at."""
     return load(
         card,
@@ -172,7 +170,7 @@ def loaded(card: Card, settings: Examination) -> torch.nn.Module:
     )
 
 
-def twin(card: Card, settings: Examination) -> torch.nn.Module:
+def twin(card: Card, settings: TextSettings) -> torch.nn.Module:
     """The same configuration, untrained."""
     return untrained(
         card,

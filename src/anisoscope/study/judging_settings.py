@@ -10,7 +10,16 @@ from anisoscope.study.options import WithPlugins
 from anisoscope.verdict import MARGIN
 
 
-class JudgingSettings(WithPlugins):
+class UnitSettings(WithPlugins):
+    """What intervals rest on, in every command that has intervals over a text."""
+
+    units: Literal["auto", "document", "sequence"] = Field(
+        default="auto",
+        description="What is independent: documents, sequences, or (auto) documents where every observed batch has 16.",
+    )
+
+
+class JudgingSettings(UnitSettings):
     """Settings that `pair`, `profile` and `checkpoints` share."""
 
     resamples: int | None = Field(
@@ -21,8 +30,4 @@ class JudgingSettings(WithPlugins):
         gt=1,
         allow_inf_nan=False,
         description="An effect is called equal to its null if its interval lies between 1/margin and margin, in odds.",
-    )
-    units: Literal["auto", "document", "sequence"] = Field(
-        default="auto",
-        description="What is independent: documents, sequences, or (auto) documents where every observed batch has 16.",
     )

@@ -7,15 +7,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from anisoscope.study.judging_settings import JudgingSettings
+from anisoscope.study.judging_settings import JudgingSettings, UnitSettings
 from anisoscope.study.options import Known, Numbers, Settings, Words, known_words
 from anisoscope.vocabulary import LABEL_NULLS, NULLS, PROXIES, VIEWS
 
 FEWEST_VECTORS = 4096  # below it a dimension is not to be compared
 
 
-class Examination(JudgingSettings):
-    """Settings that `profile` and `checkpoints` share."""
+class TextSettings(UnitSettings):
+    """Which text a finished model reads, how much of it, and what the model runs on."""
 
     text: str = Field(
         default="kjv", description="kjv, zipf:s, enwik8:PATH, hf:NAME[:CONFIG], or text files, folders and globs."
@@ -28,20 +28,11 @@ class Examination(JudgingSettings):
         default=None, description="Where the configuration does not tell."
     )
     length: int = Field(default=128, ge=8, description="Tokens of a sequence.")
-    sequences: int = Field(default=64, ge=8, description="Sequences that gradients are taken of.")
+    sequences: int = Field(
+        default=64, ge=8, description="Sequences that gradients are taken of, or losses measured on."
+    )
     chunk: int = Field(default=8, ge=1, description="Sequences that pass at once, which bounds the memory.")
     mask_rate: float = Field(default=0.15, gt=0, lt=1, description="Share of tokens that a masked model is asked for.")
-    rank: int = Field(default=32, ge=1, description="Rank of the tangent proxies.")
-    ranks: Numbers = Field(default=(), description="Other ranks to show, separated by commas.")
-    proxies: Annotated[Words, Known(known_words("proxies", PROXIES))] = Field(
-        default=("pca", "svd"), min_length=1, description="Methods, separated by commas; the first is the main one."
-    )
-    views: Annotated[Words | None, Known(known_words("views", VIEWS))] = Field(
-        default=None, description="representation, weight, embedding; by default all that have sites."
-    )
-    targets: bool = Field(default=True, description="Add label-permutation nulls (one extra pass each).")
-    frequency: bool = Field(default=True, description="Frequency and curvature analysis.")
-    keep_bases: bool = Field(default=False, description="Keep the proxies of every model, as safetensors.")
     precision: Literal["float32", "bf16"] = Field(
         default="float32", description="What models compute in; statistics are float32 and float64 either way."
     )
@@ -76,6 +67,22 @@ class Examination(JudgingSettings):
     def judging_place(self) -> str:
         """Where statistics are judged: all of them on one device, whatever devices the layers lie on."""
         return self.place if self.device_map is None else "cpu"
+
+
+class Examination(JudgingSettings, TextSettings):
+    """Settings that `profile` and `checkpoints` share."""
+
+    rank: int = Field(default=32, ge=1, description="Rank of the tangent proxies.")
+    ranks: Numbers = Field(default=(), description="Other ranks to show, separated by commas.")
+    proxies: Annotated[Words, Known(known_words("proxies", PROXIES))] = Field(
+        default=("pca", "svd"), min_length=1, description="Methods, separated by commas; the first is the main one."
+    )
+    views: Annotated[Words | None, Known(known_words("views", VIEWS))] = Field(
+        default=None, description="representation, weight, embedding; by default all that have sites."
+    )
+    targets: bool = Field(default=True, description="Add label-permutation nulls (one extra pass each).")
+    frequency: bool = Field(default=True, description="Frequency and curvature analysis.")
+    keep_bases: bool = Field(default=False, description="Keep the proxies of every model, as safetensors.")
 
     @property
     def nulls(self) -> tuple[str, ...]:
@@ -115,6 +122,10 @@ class ProfileSettings(Examination):
         description="Of layers: all measures in all variants, or those that a training shows, in their usual variant.",
     )
     gradients: bool = Field(default=True, description="Judge gradients; without them only layers are measured.")
+    ablate: bool = Field(
+        default=False,
+        description="Also remove the main proxy from one block at a time, as `ablate` does.",
+    )
     quick: bool = Field(
         default=False,
         description=(

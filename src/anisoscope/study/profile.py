@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from anisoscope.data.passages import frame_of
+from anisoscope.intervene.ablate import ablate
 from anisoscope.models.cards import Card, describe
 from anisoscope.models.located import Located, locate
 from anisoscope.observe.choosing import choose
@@ -42,6 +43,7 @@ from anisoscope.vocabulary import added
 
 TWIN, TRAINED = 0, 1
 """The steps under which a profile keeps the untrained twin and the model: before training and after it."""
+_DRAWS = 4  # of each random control of removals
 
 
 def planned(model: str, settings: ProfileSettings) -> tuple[Card, Size]:
@@ -53,7 +55,7 @@ def planned(model: str, settings: ProfileSettings) -> tuple[Card, Size]:
 def described(located: Located, settings: ProfileSettings) -> Card:
     """The model's card, once it is known that the settings fit it."""
     card = describe(located, objective=settings.objective, trust_remote_code=settings.trust_remote_code)
-    require_fitting(card, settings)
+    require_fitting(card, settings, settings.rank)
     return card
 
 
@@ -132,15 +134,33 @@ class _Profiling:
         """First the untrained twin, which is the null, then the model."""
         settings = self._settings
         names = [f"{who}: {what}" for who in ("twin", "model") for what in self._stages()]
+        names += ["model: removals"] if settings.ablate else []
         self._overseer.begun(names)
         model = twin(self._card, settings)
         self._examined(model, "twin", TWIN, batches=1)
         del model
         model = loaded(self._card, settings)
         self._examined(model, "model", TRAINED, batches=settings.batches)
+        if settings.ablate:
+            self._ablated(model)
 
     def _stages(self) -> list[str]:
         return ["layers", "gradients"] if self._settings.gradients else ["layers"]
+
+    def _ablated(self, model: torch.nn.Module) -> None:
+        """The proxy that gradients were judged against, removed: what it costs beside what it holds."""
+        settings, reading = self._settings, self._reading
+        with _Stage(self._overseer, "model: removals") as stage:
+            found = ablate(
+                model,
+                reading.chunks(settings),
+                proxy=settings.proxies[0],
+                ranks=(settings.rank,),
+                draws=_DRAWS,
+                seed=reading.seed,
+                progress=stage.told,
+            )
+            self._write("model-removals", found.rows, TRAINED)
 
     def _examined(self, model: torch.nn.Module, who: str, step: int, *, batches: int) -> None:
         choice = choose(model, None, self._settings.views)

@@ -18,7 +18,7 @@ import torch
 
 from anisoscope.models.cards import Card
 from anisoscope.observe.gathering import RESERVOIR_ROWS, SKETCH
-from anisoscope.study.model_settings import Examination, ProfileSettings
+from anisoscope.study.model_settings import Examination, ProfileSettings, TextSettings
 from anisoscope.vocabulary import LABEL_NULLS, SUBSETS
 
 _PER_BLOCK = 34
@@ -91,7 +91,7 @@ def _judges_gradients(settings: Examination) -> bool:
     return not isinstance(settings, ProfileSettings) or settings.gradients
 
 
-def rate_of(settings: Examination) -> float:
+def rate_of(settings: TextSettings) -> float:
     """Multiplications and additions a second of this device, from a product that takes a moment."""
     size = 1024
     a = torch.ones(size, size, dtype=settings.dtype, device=settings.place)

@@ -20,6 +20,7 @@ from anisoscope.testing.clouds import (
     sphere,
     with_duplicates,
 )
+from anisoscope.testing.costs import unit_costs
 from anisoscope.testing.laws import LAWS, Law, cloud_of_law, independent_clouds, planted_effect
 from anisoscope.testing.layers import noisy_profile, planted_layers
 from anisoscope.testing.sequences import (
@@ -66,5 +67,6 @@ __all__ = [
     "sphere",
     "two_labellings",
     "unequal_dispersion",
+    "unit_costs",
     "with_duplicates",
 ]

@@ -1,0 +1,157 @@
+"""``anisoscope ablate``: remove a proxy from one block at a time, and see what it costs."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+from pydantic import Field
+from rich.console import Console
+
+from anisoscope.cli.examining import ExaminationRun, display, finish
+from anisoscope.cli.showing import print_table, visible
+from anisoscope.errors import broken
+from anisoscope.study.ablate_settings import AblateSettings
+from anisoscope.study.model_settings import JobOptions
+from anisoscope.study.options import given_in, made_of, part_of
+from anisoscope.visible import tell
+from anisoscope.vocabulary import EQUAL_DISPLACEMENT, REMOVAL_CONTROLS
+
+if TYPE_CHECKING:
+    from anisoscope.store.run import Run
+    from anisoscope.study.ablate import Plan
+    from anisoscope.study.pool import Means
+
+_SHOWN = 40
+
+
+class AblateRun(ExaminationRun):
+    """What `ablate` takes beside what it removes and where."""
+
+    resume: str | None = Field(
+        default=None,
+        description="Go on with this run. Its own settings count; only --ray, --gpus, --memory and --retries may be "
+        "given.",
+    )
+
+
+class AblateCommand(JobOptions, AblateSettings, AblateRun):
+    """Every option of `ablate`."""
+
+
+def ablate(
+    *models: Annotated[str, Parameter(negative=())],
+    options: Annotated[AblateCommand, Parameter(name="*")] = AblateCommand(),  # noqa: B008
+) -> None:
+    """Remove a proxy from the residual stream of one block at a time, and measure the loss of held-out tokens.
+
+    The proxy is fitted on one fold of the text and removed from the other. Its cost is compared with that of removing
+    as many random directions (haar), random directions orthogonal to it (normal) and the next ones by variance (next),
+    each removed whole and at equal displacement; by layer, rank and frequency of the target, with paired intervals.
+    The models are left as they are. A study that was stopped or killed goes on with --resume, model by model.
+
+    For example:
+
+    * `anisoscope ablate EleutherAI/pythia-160m`
+    * `anisoscope ablate SmolLM2-135M.gguf --every 5 --sequences 32 --subset no-first`
+    * `anisoscope ablate ./my-model --ranks 1,8,32 --layers 4,8,12`
+    * `anisoscope ablate runs/mine/checkpoint-*`
+    * `anisoscope ablate runs/20260101-120000-pair --dry-run`
+
+    Parameters
+    ----------
+    models
+        Hub names, folders, GGUF files, a folder of checkpoints, or a run that holds models.
+
+    """
+    jobs = part_of(options, JobOptions)
+    if options.resume is not None:
+        _resumed(models, options, jobs)
+        return
+    if not models:
+        raise broken("ablate needs a model", "none", "name a folder, a GGUF file, a hub name or a run")
+    if options.every is not None and options.layers is not None:
+        raise broken("--every and --layers exclude each other", f"{options.every} and {options.layers}", "give one")
+    settings = made_of(AblateSettings, {"threads": os.cpu_count() or 1}, given_in(part_of(options, AblateSettings)))
+    from anisoscope.study import ablate as study
+
+    plan = study.planned(models, settings)
+    _shown(plan)
+    if options.dry_run:
+        return
+    with display() as overseer:
+        run = study.begun(plan, settings, _means(jobs, settings.threads), overseer, out=options.out)
+    _costs(run)
+    finish(run, report=options.report, again=f"Go on with: anisoscope ablate --resume {run.path}")
+
+
+def _resumed(models: tuple[str, ...], options: AblateCommand, jobs: JobOptions) -> None:
+    may = {"resume", "report", *JobOptions.model_fields}
+    extra = [*(["models"] if models else []), *sorted(given_in(options).keys() - may)]
+    if extra:
+        what = f"--resume with {', '.join(extra)}"
+        raise broken("a study that goes on must keep its own settings", what, "leave them out")
+    from anisoscope.store.run import open_run
+    from anisoscope.study import ablate as study
+
+    assert options.resume is not None, "asked for"
+    there = open_run(options.resume)
+    if there.manifest.get("kind") == study.KIND and there.finished and not there.manifest.get("failed"):
+        tell(Console(), f"{options.resume} is finished; there is nothing left to do")
+    threads = int(there.manifest.get("config", {}).get("threads", 1))
+    with display() as overseer:
+        run = study.resumed(options.resume, _means(jobs, threads), overseer)
+    finish(run, report=options.report, again=f"Go on with: anisoscope ablate --resume {run.path}")
+
+
+def _means(jobs: JobOptions, threads: int) -> Means:
+    from anisoscope.study.pool import Means
+
+    memory = None if jobs.memory is None else int(jobs.memory * (1 << 30))
+    return Means(ray=jobs.ray, threads=threads, gpus=jobs.gpus, memory=memory, retries=jobs.retries)
+
+
+def _shown(plan: Plan) -> None:
+    console = Console(highlight=False, soft_wrap=True)
+    for model, card in zip(plan.models, plan.cards, strict=True):
+        what = (
+            f"{visible(model.name)}, step {model.step:,}: {card.objective}, {card.layers} layers of width {card.width}"
+        )
+        tell(console, f"{what}, {card.parameters / 1e6:,.1f} million parameters")
+        for note in card.notes:
+            tell(console, f"note: {note}")
+    minutes, seconds = divmod(round(plan.seconds), 60)
+    tell(console, f"{plan.passes:,} passes of the text, about {minutes}:{seconds:02d} (an estimate)")
+
+
+def _costs(run: Run) -> None:
+    """By layer: what the proxy costs, and how it stands to each control at equal displacement."""
+    table = run.table().to_pylist()
+    usual = run.manifest.get("config", {}).get("subset")
+    excess = {
+        (row["model"], row["step"], row["layer"], row["rank"], row["null"]): row
+        for row in table
+        if row["measure"] == "removal_excess" and row["variant"] == EQUAL_DISPLACEMENT and row["subset"] == usual
+    }
+    rows = []
+    for row in table:
+        own = row["measure"] == "removal_cost" and row["null"] is None and row["variant"] is None
+        if own and row["subset"] == usual:
+            key = (row["model"], row["step"], row["layer"], row["rank"])
+            named = [visible(str(row["model"])), f"{row['step']}", f"{row['layer']}", f"{row['rank']}", _number(row)]
+            rows.append([*named, *(excess[*key, control]["outcome"] for control in REMOVAL_CONTROLS)])
+    heads = ["model", "step", "layer", "rank", "cost, nats", *(f"over {control}" for control in REMOVAL_CONTROLS)]
+    if not rows:
+        return
+    print_table(heads, rows[:_SHOWN], right=["step", "layer", "rank", "cost, nats"])
+    console = Console(highlight=False, soft_wrap=True)
+    if len(rows) > _SHOWN:
+        tell(console, f"and {len(rows) - _SHOWN} more")
+    tell(console, "over a control: the proxy's cost against the control's at equal displacement")
+
+
+def _number(row: dict[str, float | None]) -> str:
+    low, high = row["low"], row["high"]
+    ends = "" if low is None or high is None else f" [{low:.3g}, {high:.3g}]"
+    return f"{row['value']:.3g}{ends}"
