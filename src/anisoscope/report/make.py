@@ -7,7 +7,7 @@ from pathlib import Path
 
 from anisoscope.errors import AnisoscopeError
 from anisoscope.report.page import page
-from anisoscope.report.reading import read
+from anisoscope.report.reading import Choice, read
 from anisoscope.report.view import view
 from anisoscope.store.files import Folder
 
@@ -15,12 +15,15 @@ LARGEST = 5_000_000
 THINNED = (None, 48, 24, 12, 6)
 
 
-def make_report(paths: Sequence[str], *, largest: int = LARGEST, allow_damaged: bool = False) -> str:
+def make_report(
+    paths: Sequence[str], *, largest: int = LARGEST, allow_damaged: bool = False, wanted: Choice | None = None
+) -> str:
     """One HTML page about one or several runs, at most ``largest`` bytes: longer curves are thinned until it fits.
 
     A part that was changed since its run was closed is an error, or with ``allow_damaged`` left out and named.
+    ``wanted`` says which proxy and timing the page begins with.
     """
-    context = read(paths, allow_damaged=allow_damaged)
+    context = read(paths, allow_damaged=allow_damaged, wanted=wanted)
     for at_most in THINNED:
         made = page(view(context, at_most))
         if len(made.encode()) <= largest:
