@@ -19,7 +19,9 @@ from anisoscope.report.glossary import glossary_html, terms
 from anisoscope.report.tree import Block, Figure, Report, Text, packed
 from anisoscope.vocabulary import as_plain
 
-SCRIPTS = ("scale.js", "chart.js", "ladder.js", "plot.js", "folds.js", "tips.js", "choices.js", "report.js")
+SCRIPTS = ("scale.js", "chart.js", "ladder.js", "plot.js", "folds.js", "tips.js", "choices.js", "live.js", "report.js")
+REFRESH = 5
+"""Seconds after which a live page reads itself anew."""
 GLOSSARY = "glossary"
 
 
@@ -30,8 +32,9 @@ def page(report: Report) -> str:
     entries = [(section.id, section.title) for section in report.sections] + [(GLOSSARY, "Words")]
     links = "".join(f'<li><a href="#{id}">{escape(title)}</a></li>' for id, title in entries)
     first = "answer" if report.fronts else report.sections[0].id
+    live = f' data-live="{REFRESH}"' if report.live else ""
     return f"""<!doctype html>
-<html lang="en">
+<html lang="en"{live}>
 <head>
 <meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy" content="{policy(style, script)}">

@@ -136,6 +136,27 @@ class Plot {
     return group;
   }
 
+  // What a reader has chosen here, and the same after the page was read anew.
+  kept() {
+    const hidden = Object.fromEntries(Object.entries(this.state.hidden).map(([key, values]) => [key, [...values]]));
+    return { chosen: this.state.chosen, hidden, xlog: this.state.xlog, ylog: this.state.ylog };
+  }
+
+  restore(kept) {
+    if (kept) {
+      this.set(kept.chosen);
+      for (const key of Object.keys(this.state.hidden)) this.state.hidden[key] = new Set(kept.hidden[key] || []);
+      for (const [chip, key, value] of this.chipsOf) chip.setAttribute("aria-pressed", String(!this.state.hidden[key].has(value)));
+      this.state.xlog = kept.xlog;
+      this.state.ylog = kept.ylog;
+      for (const axis of ["x", "y"]) {
+        const button = this.controls.querySelector(`[data-scale=${axis}]`);
+        if (button) button.setAttribute("aria-pressed", String(this.state[`${axis}log`]));
+      }
+    }
+    this.draw();
+  }
+
   // Choices from elsewhere on the page: those that this figure has.
   set(choices) {
     for (const control of this.figure.choose || []) {

@@ -20,13 +20,13 @@ function start() {
   const redraw = () => { for (const plot of plots) plot.draw(); };
   startTheme(redraw);
   startFolds(plots);
-  startChoices(plots);
+  const choices = startChoices(plots);
   startTips();
   // On paper everything is open.
   const unfold = () => { for (const d of document.querySelectorAll("details")) d.open = true; redraw(); };
   matchMedia("print").addEventListener("change", (event) => { if (event.matches) unfold(); else redraw(); });
   addEventListener("beforeprint", unfold);
-  if (location.hash) follow(location.hash, plots);
+  if (!startLive(plots, choices) && location.hash) follow(location.hash, plots);
   document.documentElement.dataset.drawn = String(plots.length);
 }
 
