@@ -14,6 +14,8 @@ beartype_package(
     conf=BeartypeConf(is_pep484_tower=True, violation_type=ViolationError, claw_skip_package_names=("anisoscope.cli",)),
 )
 
+os.environ.setdefault("ANISOSCOPE_LIVE_PAGE", "0")  # no process beside every scope; the tests of it switch it on
+
 import torch  # noqa: E402
 from hypothesis import settings  # noqa: E402
 

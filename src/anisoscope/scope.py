@@ -160,6 +160,7 @@ class Scope:
                 about = {"kind": "scope", "steps": steps, "notes": self.notes, "vocabulary": added()}
                 made = provenance(reservoir_rows=capture.reservoir_rows, fold_seed=seed)
                 self._run = create_run(store, config=asked, **about, **made)
+                self._run.keep_page()
                 sink = self._run.sink("scope", model=type(unwrapped(model)).__name__, seed=seed)
         brief = Brief(request, anchor, resumable=session.resumable, keep=isinstance(sink, Keeper))
         told = {"keep_bases": session.keep_bases, "token_text": session.token_text}

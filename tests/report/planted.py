@@ -74,7 +74,7 @@ def _judged(role, step, rng, supported, view, layer, proxy, timing, cloud, rank)
     if proxy == "svd" and view == "weight":
         true["haar"] = true["normal"] = 60 * wobble
     energy = share_of(true["haar"], rank)
-    rows = [common | {"measure": "energy", "value": energy}]
+    rows = [common | {"measure": "energy", "value": energy, "floor": rank / WIDTH}]
     for null in (*NULLS, *(("pairing",) if view == "weight" else ())):
         if null == "init" and step == 0:
             continue

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import time
 
 import pytest
 
@@ -9,6 +10,17 @@ from anisoscope.report.make import make_report
 from report import browser as finder
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="NO PLAYWRIGHT: the report was not looked at in a browser")
+
+
+ALL_DRAWN = "[...document.querySelectorAll('.plot')].every(p => p.querySelector('svg'))"
+
+
+def until(page, condition, patience=10.0):
+    """Wait for something to become true; the page's policy forbids playwright's own way."""
+    end = time.monotonic() + patience
+    while not page.evaluate(condition):
+        assert time.monotonic() < end, condition
+        page.wait_for_timeout(20)
 
 
 @pytest.fixture(scope="module")
@@ -35,9 +47,9 @@ def opened(browser, pages):
     """A function that opens a page and afterwards proves that it was silent."""
     contexts, troubles = [], []
 
-    def open_page(name, width=1400, scheme="light"):
+    def open_page(name, width=1400, scheme="light", *, unfold=True, height=900):
         context = browser.new_context(
-            viewport={"width": width, "height": 900}, color_scheme=scheme, accept_downloads=True
+            viewport={"width": width, "height": height}, color_scheme=scheme, accept_downloads=True
         )
         contexts.append(context)
         page = context.new_page()
@@ -48,6 +60,9 @@ def opened(browser, pages):
         page.on("request", lambda r: None if r.url.startswith(allowed) else troubles.append(f"request: {r.url}"))
         page.goto((pages / f"{name}.html").as_uri())
         assert page.evaluate("document.documentElement.dataset.drawn") is not None
+        if unfold:
+            page.locator("button.unfold").click()
+            until(page, ALL_DRAWN)
         return page
 
     yield open_page
@@ -71,7 +86,7 @@ def opened(browser, pages):
 def test_every_figure_is_drawn_and_nothing_overflows(opened, name, width, scheme):
     page = opened(name, width, scheme)
     figures = page.locator("figure")
-    assert figures.count() == 11
+    assert figures.count() == 12
     marks = page.evaluate(
         "[...document.querySelectorAll('figure')].map(f => f.querySelectorAll('.plot svg .mark').length)"
     )

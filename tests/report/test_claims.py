@@ -235,7 +235,8 @@ def test_effects_of_a_window_weigh_observations_by_the_steps_they_stand_for(tmp_
 
 
 def test_the_planted_get_their_verdicts(planted):
-    good, bad = (view(read([str(planted / name)])).sections[0].blocks for name in ("good", "bad"))
+    made = {name: view(read([str(planted / name)])) for name in ("good", "bad")}
+    good, bad = (next(s.blocks for s in report.sections if s.id == "verdict") for report in made.values())
     assert good[0].head == "Supported in part."
     assert bad[0].head == "Not supported."
     tracks = next(b for b in good if isinstance(b, LadderFigure)).tracks

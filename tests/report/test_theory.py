@@ -10,6 +10,7 @@ from anisoscope.report.theory import bounds_blocks, headline, verdict_section
 from anisoscope.report.view import view
 from anisoscope.store.run import create_run
 from report import browser as finder
+from report.test_chromium import ALL_DRAWN, until
 from study.test_theory import SMALL, Silent
 
 
@@ -151,7 +152,7 @@ def test_a_theory_run_stands_alone(run):
 
 
 def test_figures_for_papers_show_one_place_of_the_slider(run):
-    names = [name for name, _ in draw_figures(view(read([run.path])), form="svg")]
+    names = [name for name, _ in draw_figures(view(read([run.path])), forms=("svg",)) if name.endswith("svg")]
     assert len([name for name in names if name.startswith("pull")]) == 1
     assert any(name.startswith("draws") for name in names)
 
@@ -175,6 +176,8 @@ def test_the_slider_makes_the_ratio_blow_up(run, browser, tmp_path, width, schem
     page.on("pageerror", lambda e: troubles.append(str(e)))
     page.goto((tmp_path / "page.html").as_uri())
     assert page.evaluate("document.documentElement.dataset.drawn") == "8"
+    page.locator("button.unfold").click()
+    until(page, ALL_DRAWN)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     slider, other = (page.locator(f"#figure-{name} input[type=range]") for name in ("pull", "counter-ratio"))
     said = page.locator("#figure-counter-ratio output")

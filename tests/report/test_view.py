@@ -71,7 +71,7 @@ def test_several_seeds_give_a_geometric_mean_and_an_interval_over_them(planted):
     report = seen(planted / "seeds")
     figure = block(report, "emergence", Figure, "emergence")
     wanted = {"model": "Decoder", "view": "representation", "null": "haar", "layer": "2"}
-    wanted |= {"proxy": "pca, rolling, all tokens"}
+    wanted |= {**FIT}
     (series,) = [s for s in figure.series if s.tags == wanted]
     where = {"role": "decoder", "view": "representation", "measure": "enrichment", "null": "haar", "layer": 2}
     three = values(planted / "seeds", step_in=[200], **where, **USUAL)["value"].to_pylist()
@@ -114,7 +114,7 @@ def at_200(path, role, **where):
 def test_curves_hold_each_seed_with_the_interval_within_it(planted, name, seeds):
     figure = block(seen(planted / name), "emergence", Figure, "emergence")
     wanted = {"model": "Decoder", "view": "representation", "null": "haar", "layer": "2"}
-    (series,) = [s for s in figure.series if s.tags == wanted | {"proxy": "pca, rolling, all tokens"}]
+    (series,) = [s for s in figure.series if s.tags == wanted | FIT]
     at = next(p for p in series.points if p.x == 200)
     rows = at_200(planted / name, "decoder", layer=2)
     assert len(at.seeds) == seeds
@@ -169,9 +169,16 @@ def test_other_ranks_stay_in_their_ablation(good):
     assert [p.y for p in floor.points] == [p.x / WIDTH for p in floor.points]
 
 
+FIT = {"proxy": "pca", "timing": "rolling", "subset": "all tokens"}
+
+
+def verdict_of(report):
+    return next(section.blocks for section in report.sections if section.id == "verdict")
+
+
 def test_every_figure_names_its_null_its_errors_and_itself(good):
     figures = good.figures()
-    assert len(figures) == 11
+    assert len(figures) == 12
     for figure in figures:
         assert len(figure.caption) > 100
         assert len(figure.alt) > 20
@@ -183,7 +190,7 @@ def test_every_figure_names_its_null_its_errors_and_itself(good):
 
 
 def test_sections_come_in_the_order_of_the_issue(good):
-    order = "verdict numbers emergence views profiles phases drift concepts ablations provenance"
+    order = "claims verdict numbers emergence views profiles phases drift concepts ablations provenance"
     assert [s.id for s in good.sections] == order.split()
 
 
@@ -259,7 +266,7 @@ def test_a_run_in_progress_says_so(planted):
     (note,) = status(context)
     assert "still in progress" in note.text
     assert "up to step 80 of 400" in note.text
-    late = [b for b in view(context).sections[0].blocks if getattr(b, "head", "") == "Decoder, late:"]
+    late = [b for b in verdict_of(view(context)) if getattr(b, "head", "") == "Decoder, late:"]
     assert "no observations in this window (steps 280 to 400)" in late[0].text
 
 
@@ -278,7 +285,7 @@ def test_a_plain_scope_run_without_role_or_intervals_is_reported(tmp_path):
     run.write("scope", [common | {"measure": "enrichment", "null": "haar", "value": 2.0, "low": None}, note])
     run.close("finished")
     report = view(read([str(tmp_path / "plain")]))
-    said = report.sections[0].blocks
+    said = verdict_of(report)
     assert said[0].head == "Nothing to judge."  # step 0 alone
     before = next(b.text for b in said if (getattr(b, "head", "") or "").endswith("before training:"))
     assert "Over `haar` the rows cannot tell in 1 of 1 layer" in before

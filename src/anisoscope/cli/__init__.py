@@ -24,6 +24,7 @@ from anisoscope.cli.report import report
 from anisoscope.cli.rows import rows
 from anisoscope.cli.theory import theory
 from anisoscope.cli.verify_run import verify_run
+from anisoscope.cli.watch import watch
 from anisoscope.errors import BrokenRuleError
 from anisoscope.study.options import told
 
@@ -41,6 +42,7 @@ app.command(checkpoints)
 app.command(ablate)
 app.command(theory)
 app.command(report)
+app.command(watch)
 app.command(figures)
 app.command(measure)
 app.command(rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -18,7 +19,20 @@ class FiguresCommand(CommandOptions):
     """Every option of `figures`."""
 
     out: Path | None = Field(default=None, description="Folder to write to. Without it: figures inside the run.")
-    format: Literal["pdf", "svg", "png"] = Field(default="pdf", description="Format of the files.")
+    format: tuple[Literal["pdf", "svg", "png"], ...] = Field(
+        default=("pdf", "svg"), description="Formats of the files, separated by commas."
+    )
+    width: Literal["auto", "column", "page"] = Field(
+        default="auto",
+        description="A column (3.25 in), a page of two (6.75 in), or (auto) a page where a figure has several panels.",
+    )
+    style: str | None = Field(
+        default=None, description="Style file of matplotlib, or the name of a style; it overrules the usual settings."
+    )
+    proxy: str | None = Field(default=None, description="Proxy that figures are about, as in `anisoscope report`.")
+    timing: Literal["rolling", "anchored"] | None = Field(
+        default=None, description="Timing that figures are about, as in `anisoscope report`."
+    )
 
 
 def figures(
@@ -29,12 +43,14 @@ def figures(
     """Draw the figures of RUN for papers.
 
     They are those of `anisoscope report`, drawn by matplotlib: one file a figure, and where a figure has a choice (of
-    the null, of the measure), one for each value.
+    the null, of the measure), one for each value. Beside each is its caption as .tex; a main table for every view is
+    written as LaTeX (booktabs) and as Markdown. Fonts are embedded, and every line has a shape beside its colour.
 
     For example:
 
     * `anisoscope figures runs/pair`
-    * `anisoscope figures runs/pair --format svg --out paper/figures`
+    * `anisoscope figures runs/pair --format svg --width column --out paper/figures`
+    * `anisoscope figures runs/pair --style mine.mplstyle --proxy semi_nmf --timing anchored`
 
     Parameters
     ----------
@@ -44,18 +60,21 @@ def figures(
     """
     from anisoscope.report.figures import draw_figures
     from anisoscope.report.make import write_whole
-    from anisoscope.report.reading import read
+    from anisoscope.report.paper_tables import paper_tables
+    from anisoscope.report.reading import Choice, read
     from anisoscope.report.view import view
 
     out = options.out
     folder = out if out is not None else Path("figures") if "://" in run else Path(run) / "figures"
-    context = read([run])
+    context = read([run], wanted=Choice(proxy=options.proxy, timing=options.timing))
     left_out = [*context.sources[0].damaged, *context.sources[0].strays]
     if left_out:
         names = ", ".join(left_out)
         say(f"warning: {run}: {len(left_out)} file(s), damaged or no parts of the run, left out: {names}")
+    figures_drawn = draw_figures(view(context), forms=options.format, width=options.width, style=options.style)
+    tables = () if context.sources[0].is_theory else paper_tables(context)
     drawn = 0
-    for drawn, (name, content) in enumerate(draw_figures(view(context), form=options.format), start=1):  # noqa: B007
+    for drawn, (name, content) in enumerate(itertools.chain(tables, figures_drawn), start=1):  # noqa: B007
         write_whole(folder / name, content)
         print(visible(str(folder / name)))
     if not drawn:

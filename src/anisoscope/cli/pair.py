@@ -54,7 +54,7 @@ def pair(*, options: Annotated[PairCommand, Parameter(name="*")] = PairCommand()
         raise broken("a run that goes on must keep its own settings", what, "leave them out")
     asked = given_in(part_of(options, PairOptions))
     settings = settings_of(options.preset, asked) if options.resume is None else None
-    run = _run(settings, options.resume, options.out)
+    run = _run(settings, options.resume, options.out, page=options.report)
     console = Console(soft_wrap=True, highlight=False)
     if not run.finished:
         tell(console, f"stopped. Go on with: anisoscope pair --resume {run.path}")
@@ -63,7 +63,7 @@ def pair(*, options: Annotated[PairCommand, Parameter(name="*")] = PairCommand()
     tell(console, f"rows: anisoscope rows {run.path}")
 
 
-def _run(settings: PairSettings | None, resume: str | None, out: str | None) -> Run:
+def _run(settings: PairSettings | None, resume: str | None, out: str | None, *, page: bool) -> Run:
     from anisoscope.study import pair as study  # after the settings are known to be right: this imports torch
     from anisoscope.study.progress import Board, Lines
 
@@ -72,8 +72,8 @@ def _run(settings: PairSettings | None, resume: str | None, out: str | None) -> 
     with display.shown() if isinstance(display, Board) else contextlib.nullcontext():
         if settings is None:
             assert resume is not None, "one of the two is given"
-            return study.resume(resume, display)
-        return study.pair(settings, display, out=out)
+            return study.resume(resume, display, page=page)
+        return study.pair(settings, display, out=out, page=page)
 
 
 def _report(run: Run, console: Console) -> None:

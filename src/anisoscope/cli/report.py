@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 from pydantic import Field
@@ -21,6 +21,13 @@ class ReportCommand(CommandOptions):
         default=None,
         description="File to write. Without it: report.html inside the run, or compared.html here for several runs.",
     )
+    proxy: str | None = Field(
+        default=None, description="Proxy that the page begins with: pca, svd, semi_nmf, or another that was judged."
+    )
+    timing: Literal["rolling", "anchored"] | None = Field(
+        default=None,
+        description="Timing that the page begins with: refitted, or fitted early and frozen (as in the paper).",
+    )
     allow_damaged: Annotated[bool, Parameter(negative=())] = Field(
         default=False, description="Leave out parts that were changed since the run was closed, and name them."
     )
@@ -32,14 +39,16 @@ def report(
 ) -> None:
     """Write what RUNS say as one HTML page that needs no network.
 
-    The page begins with the verdict in words, made from the rows by a stated rule, and shows numbers beside their
-    nulls. A run that is still in progress gives a page that says so. Several runs are compared, aligned by the fraction
-    of training. Parts are checked against the hashes that were kept when a run was closed.
+    The page begins with the answer in words, made from the rows by a stated rule; everything else is folded below it.
+    It can show every proxy, timing, view and seed in the rows; --proxy and --timing say which come first. A run that is
+    still in progress gives a page that says so. Several runs are compared, aligned by the fraction of training. Parts
+    are checked against the hashes that were kept when a run was closed.
 
     For example:
 
     * `anisoscope report runs/pair`
     * `anisoscope report runs/pair --out pair.html`
+    * `anisoscope report runs/pair --proxy semi_nmf --timing anchored`
     * `anisoscope report runs/small runs/large --out compared.html`
 
     Parameters
@@ -49,13 +58,15 @@ def report(
 
     """
     from anisoscope.report.make import make_report, write_whole
+    from anisoscope.report.reading import Choice
 
     if not runs:
         raise broken("report needs at least one run", "none", "name the folder of a run")
     path = options.out if options.out is not None else _usual(runs)
     if path.is_dir():
         raise broken("--out must name a file", f"the folder {path}", f"try --out {path / 'report.html'}")
-    made = make_report(runs, allow_damaged=options.allow_damaged).encode()
+    wanted = Choice(proxy=options.proxy, timing=options.timing)
+    made = make_report(runs, allow_damaged=options.allow_damaged, wanted=wanted).encode()
     write_whole(path, made)
     print(f"{visible(str(path))}  ({len(made) / 1e6:.1f} MB)")
 

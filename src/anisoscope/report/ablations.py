@@ -7,6 +7,7 @@ from anisoscope.report.reading import Context, Subject
 from anisoscope.report.summary import curve, errors, summarise
 from anisoscope.report.training import ENRICHMENT, NULL_AT_ONE, chosen
 from anisoscope.report.tree import Axis, Block, Control, Figure, Point, Reference, Section, Series, Text, values_of
+from anisoscope.report.words import number
 from anisoscope.vocabulary import PROXIES, VIEWS, WINDOWS
 
 
@@ -20,7 +21,25 @@ def ablations_section(context: Context) -> Section:
         blocks.append(Text("The run was judged at one rank only."))
     methods = _methods(context)
     blocks.append(methods if methods is not None else Text("The run was judged with one method only."))
-    return Section("ablations", "Ablations", blocks)
+    return Section("ablations", "Ablations", blocks, _finding(context))
+
+
+def _finding(context: Context) -> str:
+    """Each method at the end, over random directions."""
+    parts = []
+    for subject in context.subjects:
+        used = [proxy for proxy in PROXIES if subject.main("enrichment", view="representation", proxy=proxy)]
+        found = {
+            proxy: summarise(
+                subject.window(subject.main("enrichment", view="representation", null="haar", proxy=proxy), "late"),
+                ratio=True,
+            )
+            for proxy in used
+        }
+        said = [f"{proxy} {number(point.y)}" for proxy, point in found.items() if point is not None]
+        if said:
+            parts.append(f"{subject.label} {', '.join(said)}")
+    return f"Late, over random directions: {'; '.join(parts)}." if parts else ""
 
 
 def _by_rank(subject: Subject) -> list[Series]:

@@ -59,7 +59,18 @@ def verdict_section(context: Context) -> Section:
     blocks.append(Text(rule(context), small=True))
     if not context.of_profiles:  # expectations are about a training
         blocks += expectations(context)
-    return Section("verdict", "Verdict", blocks)
+    return Section("verdict", "The verdict in full", blocks, _passed(found))
+
+
+def _passed(found: dict[str, list[Finding]]) -> str:
+    """How many nulls each model passes in a row in its last window, view by view."""
+    parts = []
+    for view, members in found.items():
+        last = {f.subject.label: f for f in members if f.verdict is not None and f.window in JUDGED}
+        many = [f"{label} {f.height} of {len(ladder_of(view))}" for label, f in last.items()]
+        if many:
+            parts.append(f"{view} view {', '.join(many)}")
+    return f"Nulls passed in a row at the end: {'; '.join(parts)}." if parts else "Nothing to judge yet."
 
 
 def headline(found: list[Finding]) -> Text:

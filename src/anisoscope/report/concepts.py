@@ -34,7 +34,8 @@ def concepts_section(context: Context) -> Section:
         "concepts name directions inside it, and a different seed may cut it otherwise. Tokens are shown as text: ␣ "
         "is a space, controls are symbols."
     )
-    return Section("concepts", "Concepts of the semi-NMF proxy", [intro, *blocks])
+    finding = f"{sum(len(b.items) for b in blocks if isinstance(b, Concepts)):,} concepts with their strongest tokens."
+    return Section("concepts", "Concepts of the semi-NMF proxy", [intro, *blocks], finding)
 
 
 def _concepts(rows: list[Row]) -> list[tuple[str, list[tuple[str, float | None]]]]:

@@ -8,6 +8,7 @@ from anisoscope.report.reading import Context, Row, Subject
 from anisoscope.report.summary import errors, over_training
 from anisoscope.report.training import chosen, layer_order, layers_of
 from anisoscope.report.tree import Axis, Control, Figure, Reference, Section, Series, Text, values_of
+from anisoscope.report.words import number
 
 
 def drift_section(context: Context) -> Section:
@@ -51,7 +52,20 @@ def drift_section(context: Context) -> Section:
         references=references,
         zones=context.zones,
     )
-    return Section("drift", "Proxy drift", [figure])
+    return Section("drift", "Proxy drift", [figure], _finding(context))
+
+
+def _finding(context: Context) -> str:
+    """How far the main proxy has turned at the end, the median over layers."""
+    parts = []
+    for subject in context.subjects:
+        rows = subject.pick("angle", subset="all", variant="since first", proxy=subject.proxy, view="representation")
+        points = over_training(context, subject, [row for row in rows if row["layer"] is not None])
+        if points:
+            chance = "" if not subject.width or not subject.rank else random_angle(subject.width, subject.rank)
+            beside = f" (random subspaces {number(chance)}°)" if chance else ""
+            parts.append(f"{subject.label} {number(points[-1].y)}°{beside}")
+    return f"Turned since the first observation: {', '.join(parts)}." if parts else ""
 
 
 def _angles(context: Context, subject: Subject) -> list[Series]:

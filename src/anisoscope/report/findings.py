@@ -11,7 +11,7 @@ from anisoscope.report.reading import Context, Row, Subject
 from anisoscope.report.summary import defined
 from anisoscope.report.words import number, times
 from anisoscope.verdict import Verdict, ladder, over_observations, weights_of
-from anisoscope.vocabulary import MAIN_TIMING, WINDOWS, ladder_of, window_bounds
+from anisoscope.vocabulary import WINDOWS, ladder_of, window_bounds
 
 JUDGED = tuple(name for name in WINDOWS if name != "before")
 """Windows that a headline rests on: before training there is nothing to claim."""
@@ -81,7 +81,7 @@ def findings(context: Context, view: str) -> list[Finding]:
     return [
         finding(subject, view, name)
         for subject in context.subjects
-        if enrichment_rows(subject, view, subject.proxy, MAIN_TIMING)
+        if enrichment_rows(subject, view, subject.proxy, subject.timing)
         for name in windows_of(subject)
     ]
 
@@ -91,9 +91,9 @@ def windows_of(subject: Subject) -> tuple[str, ...]:
     return ("late",) if subject.source.is_profile else tuple(WINDOWS)
 
 
-def finding(subject: Subject, view: str, name: str, *, proxy: str | None = None, timing: str = MAIN_TIMING) -> Finding:
+def finding(subject: Subject, view: str, name: str, *, proxy: str | None = None, timing: str | None = None) -> Finding:
     """Judge the observations of a window, seed by seed."""
-    proxy = subject.proxy if proxy is None else proxy
+    proxy, timing = proxy or subject.proxy, timing or subject.timing
     rows = subject.window(enrichment_rows(subject, view, proxy, timing), name)
     by_seed: dict[int | None, dict[int, list[Row]]] = {}
     for row in rows:
@@ -101,7 +101,7 @@ def finding(subject: Subject, view: str, name: str, *, proxy: str | None = None,
     seeds = tuple(_seed_verdict(subject, view, name, steps) for steps in by_seed.values())
     steps = [step for observed in by_seed.values() for step in observed]
     key = {"view": view, "proxy": proxy, "timing": timing}
-    pooled = {null: _pooled(subject, null, **key) for null in ladder_of(view)}
+    pooled = {null: pooled_rows(subject, null, **key) for null in ladder_of(view)}
     effects = {null: window_effect(subject, found, name) for null, found in pooled.items()}
     return Finding(
         subject,
@@ -136,7 +136,7 @@ def _of_seeds(seeds: Sequence[Verdict]) -> Verdict | None:
     return over_observations(seeds, [1.0] * len(seeds)) if seeds else None
 
 
-def _pooled(subject: Subject, null: str, *, view: str, proxy: str, timing: str) -> list[Row]:
+def pooled_rows(subject: Subject, null: str, *, view: str, proxy: str, timing: str) -> list[Row]:
     """Pooled rows; where a run has none (it is older), enrichment itself, which is then averaged over layers."""
     found = subject.model_rows("pooled_enrichment", view=view, proxy=proxy, timing=timing, null=null)
     if found:

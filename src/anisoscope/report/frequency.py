@@ -24,7 +24,7 @@ from anisoscope.report.tree import (
     values_of,
 )
 from anisoscope.report.type_scatter import type_scatter
-from anisoscope.report.words import interval
+from anisoscope.report.words import interval, number
 from anisoscope.vocabulary import BIN_SIDES, BIN_SIZES, BINS, MEASURES, TABLES, bin_of, bin_subset
 
 _BINNED = ("enrichment", "energy", "isotropy_loss", "spread", "visible_curvature")
@@ -66,7 +66,19 @@ def frequency_section(context: Context) -> Section | None:
     table = _trends(context)
     if table is not None:
         blocks.append(table)
-    return Section("frequency", "Frequency", blocks)
+    return Section("frequency", "Frequency", blocks, _finding(context))
+
+
+def _finding(context: Context) -> str:
+    """The trend over fifths of frequency at the last observation, by the token that was asked for."""
+    parts = []
+    for subject in context.subjects:
+        subset = bin_subset("target", "tokens")
+        point = summarise(_last(r for r in subject.by_measure.get("bin_enrichment_trend", []) if _is(r, subset)))
+        if point is not None and point.y is not None:
+            parts.append(f"{subject.label} {number(math.exp(point.y))}")
+    what = "Factor of enrichment from one fifth of frequency to the next (by target, median layer)"
+    return f"{what}: {', '.join(parts)}." if parts else ""
 
 
 def _last(rows: Iterable[Row]) -> list[Row]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from anisoscope.report.choices import figure_controls, fits
 from anisoscope.report.reading import Context, Subject
 from anisoscope.report.summary import errors, over_training
 from anisoscope.report.tree import Axis, Control, Figure, Reference, Series, values_of
@@ -11,7 +12,8 @@ TANGENT, RAW, NORMAL = "tangent, ζ = 0.2", "tangent, ζ = 0", "normal, ζ = 0.2
 
 def gain_figure(context: Context) -> Figure | None:
     """Tangent against normal removal, the median over layers."""
-    series = [s for subject in context.subjects for s in _curves(context, subject)]
+    chosen = fits(context)
+    series = [s for one in chosen for subject in one.context.subjects for s in _curves(context, subject, one.tags)]
     if not any(s.tags["removed"] == TANGENT for s in series):
         return None
     return Figure(
@@ -28,6 +30,7 @@ def gain_figure(context: Context) -> Figure | None:
         series,
         colour="removed",
         panel="model",
+        choose=figure_controls(series, chosen[0].tags),
         toggle=[
             Control("removed", "Removed", values_of(series, "removed")),
             Control("model", "Models", values_of(series, "model")),
@@ -37,7 +40,7 @@ def gain_figure(context: Context) -> Figure | None:
     )
 
 
-def _curves(context: Context, subject: Subject) -> list[Series]:
+def _curves(context: Context, subject: Subject, fit: dict[str, str]) -> list[Series]:
     gains = subject.main("isotropy_gain", view="representation")
     kinds = {
         TANGENT: [row for row in gains if row["variant"] is None],
@@ -48,5 +51,5 @@ def _curves(context: Context, subject: Subject) -> list[Series]:
     for name, rows in kinds.items():
         points = over_training(context, subject, rows)
         if points:
-            found.append(Series(f"{subject.label}, {name}", {"model": subject.label, "removed": name}, points))
+            found.append(Series(f"{subject.label}, {name}", {"model": subject.label, "removed": name, **fit}, points))
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from anisoscope.report.profiles import definitions, no_effects
 from anisoscope.report.reading import Context, Row, Subject
 from anisoscope.report.summary import curve
-from anisoscope.report.training import ENRICHMENT, NULL_AT_ONE, chosen, fit_words, usual_fit
+from anisoscope.report.training import ENRICHMENT, NULL_AT_ONE, Fit, chosen, fit_controls, fit_of, fit_tags
 from anisoscope.report.tree import (
     Axis,
     Block,
@@ -50,7 +50,9 @@ def layer_profile_section(context: Context) -> Section:
     table = _shapes(context)
     if table is not None:
         blocks += [table, Text(RULE, small=True)]
-    return Section("profile", "Layer profile", blocks)
+    first = next((b for b in blocks if isinstance(b, Text)), None)
+    finding = "" if first is None else f"{first.head} {first.text.split('. ')[0].rstrip('.')}."
+    return Section("profile", "Layer profile", blocks, finding)
 
 
 def enrichment_section(context: Context) -> Section:
@@ -58,11 +60,11 @@ def enrichment_section(context: Context) -> Section:
     series = [s for subject in context.subjects for s in _enrichments(subject)]
     if not series:
         return Section("enrichment", "Gradients by layer", [Text("No gradients were judged in this run.")])
-    views, fits = values_of(series, "view"), values_of(series, "proxy")
+    views = values_of(series, "view")
     nulls = [null for null in NULLS if null in values_of(series, "null")]
     controls = [
         Control("view", "View", views, chosen(views, "representation")),
-        Control("proxy", "Proxy", fits, chosen(fits, usual_fit(context.subjects[0]))),
+        *fit_controls(series, context.subjects[0]),
     ]
     models = values_of(series, "model")
     figure = Figure(
@@ -82,7 +84,19 @@ def enrichment_section(context: Context) -> Section:
         toggle=[Control("null", "Nulls", nulls), Control("model", "Models", models)],
         references=[NULL_AT_ONE],
     )
-    return Section("enrichment", "Gradients by layer", [figure])
+    return Section("enrichment", "Gradients by layer", [figure], _finding(context))
+
+
+def _finding(context: Context) -> str:
+    """The highest layer over random directions."""
+    parts = []
+    for subject in context.subjects:
+        rows = [r for r in subject.main("enrichment", view="representation", null="haar") if r["step"] == TRAINED]
+        line = [point for point in curve(rows, lambda row: row["layer"], ratio=True) if point.y is not None]
+        if line:
+            top = max(line, key=lambda point: point.y or 0.0)
+            parts.append(f"{subject.label} at most {number(top.y)} (layer {number(top.x)})")
+    return f"Over random directions: {'; '.join(parts)}." if parts else ""
 
 
 def _profiles(subject: Subject) -> list[Series]:
@@ -115,9 +129,9 @@ def _by_layer(rows: list[Row]) -> list[Point]:
 
 
 def _enrichments(subject: Subject) -> list[Series]:
-    groups: dict[tuple[str, str, str, str], list[Row]] = {}
+    groups: dict[tuple[str, Fit, str, str], list[Row]] = {}
     for row in subject.by_measure.get("enrichment", []):
-        fit = fit_words(row)
+        fit = fit_of(row)
         usual = row["step"] == TRAINED and row["tensor"] == "gradients" and row["layer"] is not None
         if fit is not None and usual and row["view"] in VIEWS and row["null"] in NULLS and row["rank"] == subject.rank:
             groups.setdefault((row["view"], fit, row["null"], subject.map_label(row)), []).append(row)
@@ -128,7 +142,7 @@ def _enrichments(subject: Subject) -> list[Series]:
             continue
         line = curve(groups[view, fit, null, module], lambda row: row["layer"], ratio=True)
         if line:
-            tags = {"model": subject.label, "view": view, "proxy": fit, "null": null}
+            tags = {"model": subject.label, "view": view, **fit_tags(fit), "null": null}
             label = f"{subject.label}, over {null}" + (f", {module}" if module else "")
             found.append(Series(label, tags, line))
     return found

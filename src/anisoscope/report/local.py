@@ -58,7 +58,16 @@ def local_section(context: Context) -> Section | None:
         _figure(context, "non_cancellation", PREMISE, "The theory's premise", "non-cancellation", PREMISE_CAPTION),
     )
     blocks += [figure for figure in figures if figure is not None]
-    return Section("local", "Tangency, curvature and the premise", blocks)
+    return Section("local", "Tangency, curvature and the premise", blocks, _finding(context))
+
+
+def _finding(context: Context) -> str:
+    """The outcome of the test of tangency, layer by layer."""
+    parts = []
+    for subject in context.subjects:
+        said = _tangency_said(_last(subject, "tangent_overlap", "over elliptical"))
+        parts.append(f"{subject.label}: {said.split('.')[0][:1].lower()}{said.split('.')[0][1:]}")
+    return f"{'; '.join(parts)}."
 
 
 def _last(subject: Subject, measure: str, variant: str | None) -> list[Row]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from anisoscope.errors import AnisoscopeError
 from anisoscope.report.page import page
-from anisoscope.report.reading import read
+from anisoscope.report.reading import Choice, read
 from anisoscope.report.view import view
 from anisoscope.store.files import Folder
 
@@ -15,14 +16,24 @@ LARGEST = 5_000_000
 THINNED = (None, 48, 24, 12, 6)
 
 
-def make_report(paths: Sequence[str], *, largest: int = LARGEST, allow_damaged: bool = False) -> str:
+def make_report(
+    paths: Sequence[str],
+    *,
+    largest: int = LARGEST,
+    allow_damaged: bool = False,
+    wanted: Choice | None = None,
+    live: bool = False,
+) -> str:
     """One HTML page about one or several runs, at most ``largest`` bytes: longer curves are thinned until it fits.
 
     A part that was changed since its run was closed is an error, or with ``allow_damaged`` left out and named.
+    ``wanted`` says which proxy and timing the page begins with. A ``live`` page of a run that is still going
+    reads itself anew every few seconds.
     """
-    context = read(paths, allow_damaged=allow_damaged)
+    context = read(paths, allow_damaged=allow_damaged, wanted=wanted)
+    is_running = any(source.status == "running" for source in context.sources)
     for at_most in THINNED:
-        made = page(view(context, at_most))
+        made = page(replace(view(context, at_most), live=live and is_running))
         if len(made.encode()) <= largest:
             return made
     raise AnisoscopeError(

@@ -28,8 +28,22 @@ def numbers_section(context: Context) -> Section:
     gains = gain_figure(context)
     if gains is not None:
         blocks.append(gains)
+    found = _finding(context)
     blocks = blocks or [Text("The run has no judged observations in either window, so there is nothing to tabulate.")]
-    return Section("numbers", "In numbers", blocks)
+    return Section("numbers", "In numbers", blocks, found)
+
+
+def _finding(context: Context) -> str:
+    """Shares and gains of the last window."""
+    parts = []
+    for subject in context.subjects:
+        energy = subject.window(subject.main("energy", view="representation"), "late")
+        gains = [r for r in subject.main("isotropy_gain", view="representation") if r["variant"] is None]
+        share, gain = summarise(energy), summarise(subject.window(gains, "late"))
+        if share is not None:
+            more = "" if gain is None else f", isotropy gain {number(gain.y)}"
+            parts.append(f"{subject.label} {number(share.y)} of the energy{more}")
+    return f"Medians at the end: {'; '.join(parts)}." if parts else ""
 
 
 def _table(context: Context, view: str, *, brief: bool) -> Table | None:

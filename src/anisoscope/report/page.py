@@ -9,65 +9,77 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import re
-from collections.abc import Sequence
 from dataclasses import replace
 from html import escape
 from importlib.resources import files
 from typing import Any
 
-from anisoscope.report.tree import Block, Cell, Concepts, Figure, LadderFigure, Report, Section, Table, Text, plain
-from anisoscope.report.words import number
+from anisoscope.report.blocks import choices_html, front_html, section_html, text_html
+from anisoscope.report.glossary import glossary_html, terms
+from anisoscope.report.tree import Block, Figure, Report, Text, packed
 from anisoscope.vocabulary import as_plain
 
-SCRIPTS = ("scale.js", "chart.js", "ladder.js", "report.js")
+SCRIPTS = ("scale.js", "chart.js", "ladder.js", "plot.js", "folds.js", "tips.js", "choices.js", "live.js", "report.js")
+REFRESH = 5
+"""Seconds after which a live page reads itself anew."""
+GLOSSARY = "glossary"
 
 
 def page(report: Report) -> str:
     """The whole file."""
     report = _drawable(report)
     style, script = asset("report.css"), "\n".join(map(asset, SCRIPTS))
-    policy = (
-        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data: blob:; base-uri "
-        "'none'; form-action 'none'"
-    )
-    links = "".join(f'<li><a href="#{s.id}">{escape(s.title)}</a></li>' for s in report.sections)
+    entries = [(section.id, section.title) for section in report.sections] + [(GLOSSARY, "Words")]
+    links = "".join(f'<li><a href="#{id}">{escape(title)}</a></li>' for id, title in entries)
+    first = "answer" if report.fronts else report.sections[0].id
+    live = f' data-live="{REFRESH}"' if report.live else ""
     return f"""<!doctype html>
-<html lang="en">
+<html lang="en"{live}>
 <head>
 <meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta http-equiv="Content-Security-Policy" content="{policy(style, script)}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{escape(report.title)} · anisoscope</title>
 <link rel="icon" href="data:,">
 <style>{style}</style>
 </head>
 <body>
-<a class="skip" href="#verdict">Skip to the verdict</a>
+<a class="skip" href="#{first}">Skip to the answer</a>
 <div class="shell">
 <header>
-<p class="kicker">anisoscope report</p>
-<h1><bdi>{escape(report.title)}</bdi></h1>
+<h1><span class="kicker">anisoscope report</span> <bdi>{escape(report.title)}</bdi></h1>
 <p class="subtitle">{escape(report.subtitle)}</p>
 <button type="button" class="theme" hidden></button>
-{"".join(_text(text, "banner") for text in report.status)}
+{"".join(text_html(text, "banner") for text in report.status)}
+{choices_html(report)}
 </header>
 <div class="columns">
-<nav aria-label="Sections"><ol>{links}</ol></nav>
+{front_html(report)}
+<nav aria-label="Sections"><button type="button" class="unfold" aria-pressed="false" hidden>Expand all</button>
+<ol>{links}</ol></nav>
 <main>
 <noscript><p class="said open">The drawings need JavaScript; words and tables do not.</p></noscript>
-{"".join(map(_section, report.sections))}
+{"".join(map(section_html, report.sections))}
+{glossary_html(GLOSSARY)}
 </main>
 </div>
 <footer>Made by anisoscope from the rows of the run alone.
 In a figure, arrow keys move between points and Escape leaves; a chip pressed with Shift shows that one alone.</footer>
 </div>
-<script type="application/json" id="data">{as_json([plain(figure) for figure in report.figures()])}</script>
-<script type="application/json" id="vocabulary">{as_json(as_plain())}</script>
+<script type="application/json" id="data">{as_json([packed(figure) for figure in report.figures()])}</script>
+<script type="application/json" id="vocabulary">{as_json(as_plain() | {"terms": terms()})}</script>
 <script>{script}</script>
 </body>
 </html>
 """
+
+
+def policy(style: str, script: str) -> str:
+    """The Content-Security-Policy of a page with this style and script, and nothing else."""
+    return (
+        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data: blob:; base-uri "
+        "'none'; form-action 'none'"
+    )
 
 
 def _drawable(report: Report) -> Report:
@@ -97,71 +109,3 @@ def asset(name: str) -> str:
 
 def _hash(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
-
-
-def _section(section: Section) -> str:
-    blocks = "".join(_block(block, first=i == 0 and section.id == "verdict") for i, block in enumerate(section.blocks))
-    return f'<section id="{section.id}"><h2>{escape(section.title)}</h2>{blocks}</section>\n'
-
-
-def _block(block: Block, *, first: bool) -> str:
-    if isinstance(block, Text):
-        return _text(block, "headline" if first else "")
-    if isinstance(block, Table):
-        return _table(block)
-    return _concepts(block) if isinstance(block, Concepts) else _figure(block)
-
-
-def _text(text: Text, extra: str = "") -> str:
-    head = f"<b>{_marked(text.head)}</b> " if text.head else ""
-    given = ("said" if text.tone else "", text.tone or "", "rule" if text.small else "", extra)
-    kinds = " ".join(kind for kind in given if kind)
-    return f'<p class="{kinds}">{head}{_marked(text.text)}</p>'
-
-
-def _marked(text: str) -> str:
-    """Escaped, with names between backticks set as code."""
-    return re.sub(r"`([^`<>]{1,60})`", r"<code>\1</code>", escape(text))
-
-
-def _table(table: Table) -> str:
-    head = "".join(f'<th scope="col">{escape(column)}</th>' for column in table.columns)
-    body = "".join(f"<tr>{_row(row, table.heads)}</tr>" for row in table.rows)
-    longest = max((len(cell.text) for row in table.rows for cell in row), default=0)
-    kind = ' class="wordy"' if longest > 40 else ' class="figures"'
-    return (
-        f'<div class="tabled"><h3><bdi>{escape(table.title)}</bdi></h3>'
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(table.title)}"><table{kind}>'
-        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
-        f'<p class="caption">{_marked(table.caption)}</p></div>'
-    )
-
-
-def _row(cells: Sequence[Cell], heads: int) -> str:
-    made = []
-    for i, cell in enumerate(cells):
-        tag, scope = ("th", ' scope="row"') if i < heads else ("td", "")
-        kind = f' class="{cell.tone}-text"' if cell.tone else ""
-        small = "".join(f"<small>{_marked(line)}</small>" for line in (cell.small or "").split("\n") if line)
-        made.append(f"<{tag}{scope}{kind}><bdi>{escape(cell.text)}</bdi>{small}</{tag}>")
-    return "".join(made)
-
-
-def _figure(figure: Figure | LadderFigure) -> str:
-    return (
-        f'<figure id="figure-{figure.id}"><h3>{escape(figure.title)}</h3><div class="controls"></div>'
-        f'<div class="plot"></div><p class="spoken" aria-live="polite"></p>'
-        f"<figcaption>{_marked(figure.caption)}</figcaption>"
-        f'<div class="foot"><button type="button" class="csv">Download CSV</button></div></figure>'
-    )
-
-
-def _concepts(concepts: Concepts) -> str:
-    made = []
-    for name, tokens in concepts.items:
-        shown = " ".join(f'<bdi class="token" title="{number(value)}">{escape(token)}</bdi>' for token, value in tokens)
-        made.append(f'<p class="concept"><b>{escape(name)}</b>{shown}</p>')
-    return (
-        f'<details class="tabled"{" open" if concepts.open else ""}><summary>{escape(concepts.title)}</summary>'
-        f'<div class="concepts">{"".join(made)}</div></details>'
-    )

@@ -67,7 +67,9 @@ def phases_section(context: Context) -> Section:
         references=references,
         zones=context.zones,
     )
-    return Section("phases", "Dimension over training", [*blocks, figure, Text(RULE, small=True)])
+    heads = [f"{b.head} {b.text.split(' (median')[0]}" for b in blocks if isinstance(b, Text)]
+    finding = "; ".join(heads).removesuffix(".") + "."
+    return Section("phases", "Dimension over training", [*blocks, figure, Text(RULE, small=True)], finding)
 
 
 def _curves(context: Context, subject: Subject) -> list[Series]:

@@ -40,7 +40,19 @@ def profiles_section(context: Context) -> Section:
     table = _bells(context)
     if table is not None:
         blocks.append(table)
-    return Section("profiles", "Layer profiles", blocks)
+    return Section("profiles", "Layer profiles", blocks, _finding(table))
+
+
+def _finding(table: Table | None) -> str:
+    """The shapes of two profiles at the last observation."""
+    wanted = (MEASURES["average_cosine"].label, MEASURES["two_nn"].label)
+    found: dict[str, list[str]] = {}
+    for row in table.rows if table is not None else []:
+        if row[0].text in wanted:
+            found.setdefault(row[0].text, []).append(f"{row[1].text} {row[3].text}")
+    return (
+        f"Shape at the end: {'; '.join(f'{name} {listed(parts)}' for name, parts in found.items())}." if found else ""
+    )
 
 
 def definitions(labels: Sequence[str]) -> str:

@@ -108,7 +108,8 @@ def integrity_section(context: Context) -> Section | None:
             )
             columns = ["checkpoint", "finding", "", "what was found"]
             blocks.append(Table(f"integrity-{source.label}", "Findings", caption, columns, rows))
-    return Section("integrity", "Integrity of the checkpoints", blocks) if blocks else None
+    heads = [b.text.split(":")[0] for b in blocks if isinstance(b, Text)]
+    return Section("integrity", "Integrity of the checkpoints", blocks, "; ".join(heads) + ".") if blocks else None
 
 
 def _mark(finding: dict[str, Any], left_out: dict[str, Any]) -> str:
@@ -128,7 +129,16 @@ def provenance_section(context: Context, thinned: int | None) -> Section:
                 "and the last are among them."
             )
         )
-    return Section("provenance", "Provenance", blocks)
+    return Section("provenance", "Provenance", blocks, "; ".join(map(_finding, context.sources)) + ".")
+
+
+def _finding(source: Source) -> str:
+    """Rows, time and version."""
+    versions = source.manifest.get("versions")
+    own = versions.get("anisoscope") if isinstance(versions, dict) else None
+    took = duration(source.manifest)
+    parts = [counted(len(source.rows), "row"), *([f"took {took}"] if took else [])]
+    return ", ".join([*parts, *([f"anisoscope {own}"] if isinstance(own, str) else [])])
 
 
 def _table(source: Source) -> Table:

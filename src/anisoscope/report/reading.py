@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -58,6 +58,16 @@ class Source:
         return str(self.manifest.get("status") or "unknown")
 
 
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What a page is asked to begin with; ``None`` is the usual one."""
+
+    proxy: str | None = None
+    timing: str | None = None
+    subset: str | None = None
+    seed: int | None = None
+
+
 @dataclass(eq=False)
 class Subject:
     """One model of one run, with the rows of all its seeds."""
@@ -67,9 +77,19 @@ class Subject:
     model: str | None
     label: str
     rows: list[Row] = field(repr=False)
+    wanted: Choice = field(default_factory=lambda: Choice())
     _indexes: dict[tuple[str, tuple[str, ...]], dict[tuple[Any, ...], list[Row]]] = field(
         default_factory=dict, repr=False
     )
+
+    def choose(self, wanted: Choice) -> Subject:
+        """The same model under other choices; of one seed it has the rows of that seed alone."""
+        rows = self.rows if wanted.seed is None else [row for row in self.rows if row["seed"] == wanted.seed]
+        other = Subject(self.source, self.role, self.model, self.label, rows, wanted)
+        if wanted.seed is None:  # the same rows, which need not be sorted again
+            other.__dict__["by_measure"] = self.by_measure
+            other._indexes = self._indexes
+        return other
 
     @cached_property
     def by_measure(self) -> dict[str, list[Row]]:
@@ -86,9 +106,21 @@ class Subject:
 
     @cached_property
     def proxy(self) -> str:
-        """The method that the verdict rests on: pca, or else the first that was used."""
+        """The method that the verdict rests on: the one that was asked for, else pca, or the first that was used."""
+        if self.wanted.proxy is not None:
+            return self.wanted.proxy
         used = {row["proxy"] for row in self.by_measure.get("enrichment", []) if row["proxy"]}
         return next((name for name in PROXIES if name in used), min(used, default="pca"))
+
+    @property
+    def timing(self) -> str:
+        """The timing that the verdict rests on."""
+        return self.wanted.timing or MAIN_TIMING
+
+    @property
+    def subset(self) -> str:
+        """The tokens that the verdict rests on."""
+        return self.wanted.subset or MAIN_SUBSET
 
     @cached_property
     def rank(self) -> int | None:
@@ -176,7 +208,7 @@ class Subject:
         return [row for row in rows if row["layer"] is None and row["step"] is not None]
 
     def _usual(self, measure: str, where: dict[str, Any]) -> list[Row]:
-        usual = {"proxy": self.proxy, "timing": MAIN_TIMING, "subset": MAIN_SUBSET, "tensor": MAIN_TENSOR}
+        usual = {"proxy": self.proxy, "timing": self.timing, "subset": self.subset, "tensor": MAIN_TENSOR}
         proxy = PROXIES.get(where.get("proxy", self.proxy))
         usual |= {"rank": self.rank if proxy is None or proxy.rank is None else proxy.rank}
         return self.pick(measure, **(usual | where))
@@ -249,8 +281,11 @@ class Context:
         return step / subject.source.steps if self.compare else step
 
 
-def read(paths: Sequence[str], *, allow_damaged: bool = False) -> Context:
-    """Open runs and sort their rows by model; parts that were changed since a run was closed are an error."""
+def read(paths: Sequence[str], *, allow_damaged: bool = False, wanted: Choice | None = None) -> Context:
+    """Open runs and sort their rows by model; parts that were changed since a run was closed are an error.
+
+    ``wanted`` are the proxy and timing that a page begins with; a choice that no row answers to is an error.
+    """
     if not paths:
         raise broken("a report must have at least one run", "none", "name the folder of a run")
     sources: list[Source] = []
@@ -261,7 +296,20 @@ def read(paths: Sequence[str], *, allow_damaged: bool = False) -> Context:
         sources.append(source_of(run, taken=[source.label for source in sources]))
         if run.damaged and run.recorded is not None and not allow_damaged:  # readable a moment ago
             raise AnisoscopeError(f"cannot read {', '.join(run.damaged)} in {path}; try again, or see verify-run")
-    return Context(sources, [subject for source in sources for subject in _subjects(source, len(sources) > 1)])
+    context = Context(sources, [subject for source in sources for subject in _subjects(source, len(sources) > 1)])
+    return context if wanted is None else chosen_context(context, wanted)
+
+
+def chosen_context(context: Context, wanted: Choice) -> Context:
+    """The same with other choices; what no row answers to is a caller's mistake."""
+    for name in ("proxy", "timing", "subset"):
+        asked = getattr(wanted, name)
+        judged = (row for subject in context.subjects for row in subject.by_measure.get("enrichment", []))
+        there = sorted({row[name] for row in judged if row[name]})
+        if asked is not None and asked not in there:
+            known = f"there are {', '.join(there)}" if there else "the runs have no judged gradients"
+            raise broken(f"the {name} must be one that was judged", asked, known)
+    return replace(context, subjects=[subject.choose(wanted) for subject in context.subjects])
 
 
 def source_of(run: Run, taken: Sequence[str] = ()) -> Source:

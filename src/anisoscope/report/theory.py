@@ -92,7 +92,7 @@ def verdict_section(lab: Laboratory) -> Section:
     blocks.append(Text(CONDITION, "The missing condition:", "plain"))
     if lab.fits:
         blocks += [_claims(lab), Text(RULE, small=True)]
-    return Section("verdict", "Verdict", blocks)
+    return Section("verdict", "Verdict", blocks, open=True)
 
 
 def headline(lab: Laboratory) -> Text:

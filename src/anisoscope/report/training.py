@@ -8,7 +8,7 @@ from anisoscope.report.reading import Context, Row, Subject
 from anisoscope.report.summary import errors, over_training
 from anisoscope.report.tree import Axis, Block, Control, Figure, Reference, Section, Series, Text, values_of
 from anisoscope.report.words import number
-from anisoscope.vocabulary import MAIN_SUBSET, MAIN_TENSOR, MAIN_TIMING, NULLS, PROXIES, SUBSETS, VIEWS
+from anisoscope.vocabulary import MAIN_TENSOR, NULLS, PROXIES, SUBSETS, VIEWS
 
 ENRICHMENT = "enrichment (odds ratio)"
 NULL_AT_ONE = Reference(1.0, "null: 1")
@@ -22,14 +22,27 @@ def emergence_section(context: Context) -> Section:
     blocks: list[Block] = [_emergence(context, series) if series else nothing]
     loss = _loss(context)
     blocks.append(loss if loss is not None else Text("The run has no rows of the loss."))
-    return Section("emergence", "How enrichment emerges over training", blocks)
+    return Section("emergence", "How enrichment emerges over training", blocks, _finding(context))
+
+
+def _finding(context: Context) -> str:
+    """First, highest and last: the median over layers over random directions."""
+    parts = []
+    for subject in context.subjects:
+        rows = subject.main("enrichment", view="representation", null="haar")
+        known = [point for point in over_training(context, subject, rows, ratio=True) if point.y is not None]
+        if known:
+            top = max(known, key=lambda point: point.y or 0.0)
+            ends = f"{number(known[0].y)} at first, {number(known[-1].y)} at the end"
+            parts.append(f"{subject.label} {ends}, at most {number(top.y)} (at {number(top.x)})")
+    return f"Over random directions: {'; '.join(parts)}." if parts else ""
 
 
 def _curves(context: Context, subject: Subject) -> list[Series]:
     """Every combination that was measured: view, null, proxy (with timing and tokens), layer."""
-    groups: dict[tuple[str, str, str, str], list[Row]] = {}
+    groups: dict[tuple[str, str, Fit, str], list[Row]] = {}
     for row in subject.by_measure.get("enrichment", []):
-        fit = fit_words(row)
+        fit = fit_of(row)
         if (
             fit is None
             or row["layer"] is None
@@ -47,7 +60,7 @@ def _curves(context: Context, subject: Subject) -> list[Series]:
     found = []
     for key in order:
         view, null, fit, layer = key
-        tags = {"model": subject.label, "view": view, "null": null, "proxy": fit, "layer": layer}
+        tags = {"model": subject.label, "view": view, "null": null, **fit_tags(fit), "layer": layer}
         points = over_training(context, subject, groups[key], ratio=True)
         if points:
             found.append(Series(f"{subject.label}, layer {layer}", tags, points))
@@ -58,18 +71,28 @@ def _fixed_rank(proxy: str) -> int | None:
     return PROXIES[proxy].rank if proxy in PROXIES else None
 
 
-def fit_words(row: Row) -> str | None:
+def fit_of(row: Row) -> Fit | None:
     """A proxy with its timing and tokens, as a reader chooses it."""
-    if row["proxy"] is None or row["timing"] is None:
+    if row["proxy"] is None or row["timing"] is None or row["subset"] not in SUBSETS:
         return None
-    if row["subset"] not in SUBSETS:
-        return None
-    return f"{row['proxy']}, {row['timing']}, {SUBSETS[row['subset']]}"
+    return row["proxy"], row["timing"], SUBSETS[row["subset"]]
 
 
-def usual_fit(subject: Subject) -> str:
+def fit_tags(fit: Fit) -> dict[str, str]:
+    """The same as tags of a series."""
+    return dict(zip(("proxy", "timing", "subset"), fit, strict=True))
+
+
+def fit_controls(series: list[Series], subject: Subject) -> list[Control]:
+    """Choices of proxy, timing and tokens, as the page begins with them."""
+    usual, labels = fit_tags(usual_fit(subject)), {"proxy": "Proxy", "timing": "Timing", "subset": "Tokens"}
+    values = {key: values_of(series, key) for key in usual}
+    return [Control(key, labels[key], values[key], chosen(values[key], usual[key])) for key in usual]
+
+
+def usual_fit(subject: Subject) -> Fit:
     """The proxy that the verdict rests on."""
-    return f"{subject.proxy}, {MAIN_TIMING}, {SUBSETS[MAIN_SUBSET]}"
+    return subject.proxy, subject.timing, SUBSETS.get(subject.subset, subject.subset)
 
 
 def chosen(values: Sequence[str], wanted: str) -> str | None:
@@ -89,13 +112,12 @@ def layer_order(label: str) -> tuple[int, str]:
 
 
 def _emergence(context: Context, series: list[Series]) -> Figure:
-    views, fits = values_of(series, "view"), values_of(series, "proxy")
+    views = values_of(series, "view")
     nulls = [null for null in NULLS if null in values_of(series, "null")]
-    usual = usual_fit(context.subjects[0])
     controls = [
         Control("null", "Null", nulls, chosen(nulls, "haar")),
         Control("view", "View", views, chosen(views, "representation")),
-        Control("proxy", "Proxy", fits, chosen(fits, usual)),
+        *fit_controls(series, context.subjects[0]),
     ]
     start = {c.key: c.selected for c in controls}
     shown = [s for s in series if all(s.tags[key] == value for key, value in start.items())]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 Tone = Literal["yes", "part", "no", "open", "plain"]
@@ -42,7 +43,8 @@ class Series:
 class Control:
     """A tag that a reader can choose by (one value) or switch (several).
 
-    With ``words``, what to say of each value, the choice is a slider; all sliders of one key move together.
+    With ``words``, what to say of each value, the choice is a slider; all sliders of one key move together. A choice of
+    the ``page`` is made at its top alone.
     """
 
     key: str
@@ -50,6 +52,7 @@ class Control:
     values: list[str]
     selected: str | None = None
     words: list[str] = field(default_factory=list)
+    page: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,30 +178,74 @@ class Concepts:
     open: bool = False
 
 
-Block = Text | Table | Figure | LadderFigure | Concepts
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """An outcome as a sign, with what a pointer or a screen reader is told, and where its evidence is.
+
+    ``beyond``: what comes after the first null that is not passed, which does not count.
+    """
+
+    outcome: str
+    number: str
+    detail: str
+    link: str
+    choices: dict[str, str] = field(default_factory=dict)
+    beyond: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MarkTable:
+    """Outcomes in rows and columns; columns are terms of the glossary, rows are named by what they are about."""
+
+    id: str
+    title: str
+    caption: str
+    columns: list[tuple[str, str]]
+    rows: list[tuple[Cell, list[Mark | Cell]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Front:
+    """What a first screen says: the answer, the ladder as signs, and what cannot be said, for one set of choices."""
+
+    choices: dict[str, str]
+    answer: Text
+    ladder: MarkTable | None
+    limits: list[str]
+    note: str = ""
+
+
+Block = Text | Table | Figure | LadderFigure | Concepts | MarkTable
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A heading and what stands under it."""
+    """A heading, a line of what was found, and what stands under it; folded unless it is ``open``."""
 
     id: str
     title: str
     blocks: list[Block]
+    finding: str = ""
+    open: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A whole page."""
+    """A whole page; ``fronts`` are its first screen, one for each set of choices, the first as the page begins."""
 
     title: str
     subtitle: str
     status: list[Text]
     sections: list[Section]
+    fronts: list[Front] = field(default_factory=list)
+    figure: Figure | None = None
+    choices: list[Control] = field(default_factory=list)
+    live: bool = False
 
     def figures(self) -> list[Figure | LadderFigure]:
         """All that is drawn, in the order of the page."""
-        return [b for section in self.sections for b in section.blocks if isinstance(b, Figure | LadderFigure)]
+        first = [] if self.figure is None else [self.figure]
+        return first + [b for section in self.sections for b in section.blocks if isinstance(b, Figure | LadderFigure)]
 
 
 def values_of(series: Iterable[Series], key: str) -> list[str]:
@@ -207,9 +254,13 @@ def values_of(series: Iterable[Series], key: str) -> list[str]:
 
 
 def plain(value: Any) -> Any:
-    """Dataclasses as JSON knows them; numbers keep five digits, and those that are not finite are null."""
+    """Dataclasses as JSON knows them; numbers keep four digits, and those that are not finite are null."""
     if isinstance(value, Point):
-        kept = [*map(_rounded, value[:-1]), [_trimmed(map(_rounded, seed), 1) for seed in value.seeds] or None]
+        kept = [
+            _precise(value.x),
+            *map(_rounded, value[1:-1]),
+            [_trimmed(map(_rounded, seed), 1) for seed in value.seeds] or None,
+        ]
         return _trimmed(kept, 2)
     if hasattr(value, "__dataclass_fields__"):
         named = {name: getattr(value, name) for name in value.__dataclass_fields__}
@@ -219,6 +270,24 @@ def plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [plain(part) for part in value]
     return _rounded(value)
+
+
+def packed(figure: Figure | LadderFigure) -> dict[str, Any]:
+    """A figure as JSON knows it, with every word of its series once: a series is its words by place, and its points."""
+    made = plain(replace(figure, series=[]) if isinstance(figure, Figure) else figure)
+    if isinstance(figure, Figure):
+        places: dict[str, int] = {}
+        keys = list(dict.fromkeys(key for s in figure.series for key in s.tags))
+
+        def place(word: str | None) -> int:
+            return -1 if word is None else places.setdefault(word, len(places))
+
+        made["series"] = [
+            [place(s.label), [place(s.tags.get(key)) for key in keys], plain(s.points), int(s.null), int(s.scattered)]
+            for s in figure.series
+        ]
+        made |= {"keys": keys, "words": list(places)}
+    return made
 
 
 def _trimmed(values: Iterable[Any], least: int) -> list[Any]:
@@ -234,10 +303,17 @@ def _empty(value: Any) -> bool:
     return value is None or value is False or (isinstance(value, list | dict) and not value)
 
 
+def _precise(value: float) -> Any:
+    """A place on an axis: steps keep all their digits."""
+    if not math.isfinite(value):
+        return None
+    return int(value) if value == int(value) and abs(value) < 1e15 else float(f"{value:.7g}")
+
+
 def _rounded(value: Any) -> Any:
     if not isinstance(value, float):
         return value
     if value != value or value in (float("inf"), float("-inf")):
         return None
-    short = float(f"{value:.5g}")
+    short = float(f"{value:.4g}")
     return int(short) if short == int(short) and abs(short) < 1e15 else short

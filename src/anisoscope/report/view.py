@@ -6,10 +6,15 @@ from dataclasses import replace
 
 from anisoscope.errors import broken
 from anisoscope.report.ablations import ablations_section
+from anisoscope.report.about import about
+from anisoscope.report.answer_figure import answer_figure
+from anisoscope.report.choices import by_seed, combinations, page_controls
+from anisoscope.report.claim_lines import claims_section
 from anisoscope.report.claims import verdict_section
 from anisoscope.report.concepts import concepts_section
 from anisoscope.report.drift import drift_section
 from anisoscope.report.frequency import frequency_section
+from anisoscope.report.front import fronts
 from anisoscope.report.layer_profile import enrichment_section, layer_profile_section
 from anisoscope.report.local import local_section
 from anisoscope.report.numbers import numbers_section
@@ -23,7 +28,7 @@ from anisoscope.report.theory import theory_sections
 from anisoscope.report.training import emergence_section
 from anisoscope.report.tree import Report, Section
 from anisoscope.report.views import views_section
-from anisoscope.report.words import counted, listed
+from anisoscope.report.words import listed
 
 
 def view(context: Context, at_most: int | None = None) -> Report:
@@ -34,12 +39,13 @@ def view(context: Context, at_most: int | None = None) -> Report:
             raise broken("a theory run must have a report of its own", f"{len(context.sources)} runs", "name it alone")
         return Report(_title(context), theory_subtitle(context), status(context), theory_sections(context, at_most))
     if context.of_profiles:
-        return Report(_title(context), _subtitle(context), status(context), _of_profiles(context, at_most))
+        return _report(context, _of_profiles(context, at_most))
     if all(source.is_ablation for source in context.sources):
         sections = [removals_section(context), provenance_section(context, at_most)]
         there = [section for section in sections if section is not None]
-        return Report(_title(context), _subtitle(context), status(context), there)
+        return Report(_title(context), about(context), status(context), there)
     sections = [
+        claims_section(context),
         verdict_section(context),
         numbers_section(context),
         emergence_section(context),
@@ -54,13 +60,29 @@ def view(context: Context, at_most: int | None = None) -> Report:
         integrity_section(context),
         provenance_section(context, at_most),
     ]
-    there = [section for section in sections if section is not None]
-    return Report(_title(context), _subtitle(context), status(context), there)
+    return _report(context, [section for section in sections if section is not None])
+
+
+def _report(context: Context, sections: list[Section]) -> Report:
+    """With its first screen."""
+    chosen = combinations(context)
+    seeded = [*chosen, *by_seed(context, chosen)]
+    return Report(
+        _title(context),
+        about(context),
+        status(context),
+        sections,
+        fronts(seeded),
+        answer_figure(context, seeded),
+        page_controls(context, seeded),
+    )
 
 
 def _of_profiles(context: Context, at_most: int | None) -> list[Section]:
     """A finished model has no course of training: layers take its place."""
+    claims = claims_section(context)
     return [
+        *([claims] if claims is not None else []),
         verdict_section(context),
         layer_profile_section(context),
         enrichment_section(context),
@@ -76,23 +98,3 @@ def _of_profiles(context: Context, at_most: int | None) -> list[Section]:
 def _title(context: Context) -> str:
     names = [source.label for source in context.sources]
     return names[0] if len(names) == 1 else f"Comparison of {listed(names)}"
-
-
-def _subtitle(context: Context) -> str:
-    parts = []
-    for source in context.sources:
-        mine = [s for s in context.subjects if s.source is source]
-        models = listed([s.model if s.model and s.model != s.label else s.label for s in mine]) or "no model"
-        seeds = counted(max((len(s.seeds) for s in mine), default=1), "seed")
-        steps = len({row["step"] for row in source.rows if row["measure"] == "enrichment"})
-        if source.is_profile:
-            parts.append(f"{models}, a finished model beside its untrained twin; {source.status}")
-            continue
-        if source.is_ablation:
-            parts.append(f"{models}, directions removed from one block at a time; {source.status}")
-            continue
-        said = (
-            f"{models}; {seeds}, {counted(steps, 'observation')} over {counted(source.steps, 'step')}; {source.status}"
-        )
-        parts.append(f"{source.label}: {said}" if context.compare else said)
-    return ". ".join(parts)

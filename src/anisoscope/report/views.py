@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from anisoscope.report.choices import figure_controls, fits
 from anisoscope.report.reading import Context, Row, Subject
 from anisoscope.report.summary import defined, errors, over_training, summarise
 from anisoscope.report.training import ENRICHMENT, NULL_AT_ONE
@@ -14,32 +15,50 @@ PAIR = ("representation", "weight")
 
 def views_section(context: Context) -> Section:
     """Figure, what is forced, and the turns below 1 explained."""
-    series = [s for subject in context.subjects for view in PAIR for s in _by_null(context, subject, view)]
+    chosen = fits(context)
+    series = [
+        s
+        for one in chosen
+        for subject in one.context.subjects
+        for view in PAIR
+        for s in _by_null(context, subject, view, one.tags)
+    ]
     if not series:
         return Section("views", "Two views", [Text("The run has enrichment in neither of the two views.")])
     blocks: list[Block] = [Text(text) for text in filter(None, map(artefact, context.subjects))]
-    blocks.append(_figure(context, series))
+    blocks.append(_figure(context, series, chosen[0].tags))
     blocks += [Text(text, "A turn below 1.", "plain") for s in context.subjects for text in turns(s)]
     ends = [text for text in map(depleted_end, context.subjects) if text is not None]
     blocks += [Text(text, "The last layer.", "plain") for text in ends]
     if "weight" not in values_of(series, "view"):
         blocks.append(Text("The run has no rows of the weight view, so the two cannot be compared."))
-    return Section("views", "Two views and their nulls", blocks)
+    return Section("views", "Two views and their nulls", blocks, _finding(context))
 
 
-def _by_null(context: Context, subject: Subject, view: str) -> list[Series]:
+def _finding(context: Context) -> str:
+    """What the weight view has before any training."""
+    parts = []
+    for subject in context.subjects:
+        rows = [r for r in subject.main("enrichment", view="weight", null="haar") if r["step"] == 0]
+        found = summarise(rows, ratio=True)
+        if found is not None:
+            parts.append(f"{subject.label} {number(found.y)}")
+    return f"Weight view over random directions before any training: {', '.join(parts)}." if parts else ""
+
+
+def _by_null(context: Context, subject: Subject, view: str, fit: dict[str, str]) -> list[Series]:
     found = []
     for null in NULLS:
         points = over_training(context, subject, subject.main("enrichment", view=view, null=null), ratio=True)
         # `normal` equals the odds ratio over `haar` by definition: a second line on top of the first would mislead.
         if points and null != "normal":
             panel = f"{subject.label}: {view}"
-            tags = {"panel": panel, "model": subject.label, "view": view, "null": null}
+            tags = {"panel": panel, "model": subject.label, "view": view, "null": null, **fit}
             found.append(Series(f"{panel}, over {null}", tags, points))
     return found
 
 
-def _figure(context: Context, series: list[Series]) -> Figure:
+def _figure(context: Context, series: list[Series], begins: dict[str, str]) -> Figure:
     nulls = [null for null in NULLS if null in values_of(series, "null")]
     return Figure(
         "views",
@@ -56,6 +75,7 @@ def _figure(context: Context, series: list[Series]) -> Figure:
         series,
         colour="null",
         panel="panel",
+        choose=figure_controls(series, begins),
         toggle=[Control("null", "Nulls", nulls), Control("model", "Models", values_of(series, "model"))],
         references=[NULL_AT_ONE],
         zones=context.zones,

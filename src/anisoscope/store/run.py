@@ -18,6 +18,7 @@ from anisoscope.store.disk import make_folder
 from anisoscope.store.files import Folder
 from anisoscope.store.home import without_home
 from anisoscope.store.lock import Lock
+from anisoscope.store.page import PageProcess
 from anisoscope.store.parts import ENDING, compact, expand, part_name, read_parts, write_part
 from anisoscope.store.recorded import (
     DIGESTED,
@@ -59,6 +60,7 @@ class Run:
         self.damaged: list[str] = []
         self.strays: list[str] = []
         self._begun = begun  # whether there is a manifest
+        self._page: PageProcess | None = None
 
     @property
     def path(self) -> str:
@@ -105,6 +107,16 @@ class Run:
             )
         self._require_in_place()
         write_part(self._folder, part_name(writer, steps.pop()), table)
+        if self._page is not None:
+            self._page.begin()
+
+    def keep_page(self, *, last: bool = True) -> None:
+        """Keep ``report.html`` up to date from the first observation on, by another process; for local runs.
+
+        With ``last`` the page of the closed run is written too.
+        """
+        if self._folder.local:
+            self._page = PageProcess(self._folder.path(""), last=last)
 
     def sink(self, writer: str, **constant: Any) -> Sink:
         """Something with ``write(rows)`` that adds constant columns (``model``, ``role``, ``seed``) to every row."""
@@ -222,6 +234,8 @@ class Run:
 
     def close(self, status: str | None = None) -> None:
         """Let others write; ``status`` goes into the manifest. Parts of a finished run become one a model and seed."""
+        if self._page is not None:
+            self._page.stop()  # before parts become one
         try:
             is_mine = self._lock is not None or status is not None
             finished = (status or self.manifest.get("status")) == "finished"
@@ -233,6 +247,8 @@ class Run:
                 self.update(**ended, **{FILES: self._hashes()})
         finally:
             self.release()
+            if self._page is not None:
+                self._page.finish()
 
     def _hashes(self) -> dict[str, str] | None:
         try:

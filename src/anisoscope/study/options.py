@@ -77,7 +77,7 @@ class RunOptions(CommandOptions):
     out: str | None = Field(
         default=None, description="Folder of the run, or an fsspec URL; by default runs/DATE-TIME-COMMAND."
     )
-    report: bool = Field(default=True, description="Write report.html into the run when it is finished.")
+    report: bool = Field(default=True, description="Write report.html into the run, from its first rows on.")
 
 
 class WithPlugins(Settings):

@@ -40,8 +40,11 @@ class Display(Protocol):
         ...
 
 
-def pair(settings: PairSettings, display: Display, *, out: str | Path | None = None) -> Run:
-    """Train both models for every seed into a new run, by default ``runs/<date-time>-pair``."""
+def pair(settings: PairSettings, display: Display, *, out: str | Path | None = None, page: bool = False) -> Run:
+    """Train both models for every seed into a new run, by default ``runs/<date-time>-pair``.
+
+    With ``page``, its page is there from the first observation on.
+    """
     if out is not None and "://" in str(out):
         raise broken("a pair must be trained into a local folder", str(out), "copy the run there when it is finished")
     folder = Path(out) if out is not None else Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-pair"
@@ -58,10 +61,10 @@ def pair(settings: PairSettings, display: Display, *, out: str | Path | None = N
         "seconds": 0.0,
     }
     run = create_run(folder, config=settings.model_dump(mode="json"), **about)
-    return _go_on(run, settings, data, display)
+    return _go_on(run, settings, data, display, page=page)
 
 
-def resume(path: str | Path, display: Display) -> Run:
+def resume(path: str | Path, display: Display, *, page: bool = False) -> Run:
     """Go on with a run that was stopped or killed, to the same rows and weights as if it had not been."""
     run = open_run(path, write=True)
     try:
@@ -83,12 +86,14 @@ def resume(path: str | Path, display: Display) -> Run:
         run.close()
         raise
     with as_begun(run.manifest, display.said):
-        return _go_on(run, settings, data, display)
+        return _go_on(run, settings, data, display, page=page)
 
 
-def _go_on(run: Run, settings: PairSettings, data: Tokenised, display: Display) -> Run:
+def _go_on(run: Run, settings: PairSettings, data: Tokenised, display: Display, *, page: bool) -> Run:
     """Train what is not done yet; the run is closed whatever happens."""
     stop = Stop()
+    if page:
+        run.keep_page(last=False)
     with closing(run) as ending:
         run.update(status="running", reason=None)
         run.write("corpus", [_entropy_row(settings, data)])

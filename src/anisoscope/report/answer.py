@@ -1,0 +1,279 @@
+"""The answer of a run in one or two plain sentences: a pure function of outcomes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from anisoscope.report.claims import headline
+from anisoscope.report.findings import JUDGED, Finding
+from anisoscope.report.plain_words import beyond, counted_layers, directions, gives, hides, listed_nulls, percent, short
+from anisoscope.report.tree import Text, Tone
+from anisoscope.report.words import listed, number
+from anisoscope.verdict import Verdict
+from anisoscope.vocabulary import ladder_of
+
+ENERGY = {
+    "representation": "the gradient's energy",
+    "weight": "the weight gradient's energy",
+    "embedding": "the embedding gradient's energy",
+}
+_WHEN = {"late": "Late in training", "middle": "In the middle of training", "early": "Early in training"}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A word, its tone, and the sentences that say what was found."""
+
+    head: str
+    tone: Tone | None
+    sentences: tuple[str, ...]
+
+    @property
+    def text(self) -> Text:
+        """As a paragraph of the page."""
+        return Text(" ".join(self.sentences), self.head, self.tone)
+
+
+def answer(found: Sequence[Finding]) -> Answer:
+    """What the last observed window of each model says; models that end alike share a sentence."""
+    judged = [f for f in found if f.verdict is not None and f.window in JUDGED]
+    said = headline(list(found))
+    if not judged:
+        return Answer(said.head or "", said.tone, (said.text,))
+    last = list({f.subject.label: f for f in judged}.values())  # windows come in order: the last one stays
+    groups: dict[tuple[str, ...], list[Finding]] = {}
+    for f in last:
+        groups.setdefault(_pattern(f), []).append(f)
+    sentences = [sentence for group in groups.values() for sentence in _told(group)]
+    sentences += [text for text in (_earlier(f, judged) for f in last) if text]
+    return Answer(said.head or "", said.tone, tuple(sentences))
+
+
+def _pattern(f: Finding) -> tuple[str, ...]:
+    """Findings of one pattern are told together: the same window, proxy and nulls passed."""
+    v = _verdict(f)
+    own = f.subject.label if len({s.last for s in f.seeds}) > 1 or v.mixed_and_passed else ""
+    over = "" if v.height else v.majority(ladder_of(f.view)[0]) or f.subject.label
+    shares = "" if f.shares is None else "shares"
+    return (f.window, f.view, directions(f), v.last or "", over, own, shares, str(len(f.seeds)), _so_far(f))
+
+
+def _told(group: list[Finding]) -> list[str]:
+    """Sentences about models that pass the same nulls."""
+    one = group[0]
+    sentences = [_first(group)]
+    if one.height:
+        sentences += _beyond(group)
+    if len({s.last for s in one.seeds}) > 1:
+        each = listed([f"{seed.height}" for seed in one.seeds])
+        sentences.append(f"Seeds do not agree: of {len(ladder_of(one.view))} nulls they pass {each} in a row.")
+    return sentences
+
+
+def _first(group: list[Finding]) -> str:
+    """What the directions hold beside chance, and the outcome over random directions."""
+    one = group[0]
+    null = ladder_of(one.view)[0]
+    outcome = "above" if one.height else _verdict(one).majority(null)
+    what = f"{_where(one)}{_owners(group)} {directions(one)}"
+    if any(f.shares is None for f in group):
+        return _without_shares(group, what, null, outcome)
+    energy = f"{what} hold {_held(group)} of {ENERGY[one.view]}{_others(group)}, where {_chance(group)} is chance"
+    seeds = f"; mean of {len(one.seeds)} seeds" if len(one.seeds) > 1 else ""
+    plain = f"{energy} ({listed([_times(f) for f in group])}{seeds})"
+    full = f"{energy} ({_with_counts(group, null, outcome)}{seeds})"
+    layers = _agreement(group, null, outcome)
+    return {
+        "above": f"{full}.",
+        "below": f"{full}: less than random directions hold.",
+        "equal": f"{full}: as much as random directions hold, within the margin.",
+        "cannot tell": f"{plain}. Whether that differs from chance cannot be told ({layers}).",
+        "not measured": f"{plain}. Random directions were not measured{_why(one, null)}.",
+    }.get(outcome or "", f"{plain}. Layers differ about that: {layers}.")
+
+
+def _held(group: list[Finding]) -> str:
+    assert group[0].shares is not None
+    return percent(group[0].shares.share)
+
+
+def _others(group: list[Finding]) -> str:
+    """What the other models of the group hold."""
+    parts = [f"{_possessive(_name(f))} {percent(f.shares.share)}" for f in group[1:] if f.shares is not None]
+    return f", {listed(parts)}" if len(parts) > 1 else f" and {parts[0]}" if parts else ""
+
+
+def _chance(group: list[Finding]) -> str:
+    return listed(list(dict.fromkeys(percent(f.shares.chance) for f in group if f.shares is not None)))
+
+
+def _times(f: Finding) -> str:
+    assert f.shares is not None
+    return f"{float(f'{f.shares.times:.2g}'):g} times"
+
+
+def _with_counts(group: list[Finding], null: str, outcome: str | None) -> str:
+    """How many times chance, and in how many layers: once if all agree."""
+    counts = [_counts(_verdict(f), null, outcome) for f in group]
+    if len(set(counts)) == 1:
+        return f"{listed([_times(f) for f in group])}; {counts[0]}{' of each' if len(group) > 1 else ''}"
+    return "; ".join(f"{_times(f)}, {said}" for f, said in zip(group, counts, strict=True))
+
+
+def _without_shares(group: list[Finding], what: str, null: str, outcome: str | None) -> str:
+    """The same where rows have no shares: the odds ratio, named as such."""
+    one = group[0]
+    effects = [f.effects[null] for f in group if null in f.effects]
+    ratio = f" (odds ratio {listed([number(e.value) for e in effects])})" if len(effects) == len(group) else ""
+    counts = _agreement(group, null, outcome)
+    energy = ENERGY[one.view]
+    counts += f"; mean of {len(one.seeds)} seeds" if len(one.seeds) > 1 else ""
+    endings = {
+        "above": f"hold more of {energy} than random directions{ratio}; {counts}.",
+        "below": f"hold less of {energy} than random directions{ratio}; {counts}.",
+        "equal": f"hold as much of {energy} as random directions, within the margin{ratio}; {counts}.",
+        "cannot tell": f"may or may not hold more of {energy} than random directions{ratio}: {counts}.",
+        "not measured": f"were not compared with random directions{_why(one, null)}.",
+    }
+    return f"{what} {endings.get(outcome or '', f'are not alike{ratio}: {counts}.')}"
+
+
+def _beyond(group: list[Finding]) -> list[str]:
+    """Nulls that are passed beyond random directions, and the first that is not."""
+    one = group[0]
+    nulls = ladder_of(one.view)
+    passed, missed = nulls[1 : one.height], _verdict(one).first_not_passed
+    sentences = []
+    if passed:
+        verb = "gives" if len(passed) == 1 and passed[0] == "init" else "give"
+        ending = ": every null is passed" if missed is None else ""
+        sentences.append(f"That is more than {listed_nulls(passed)} {verb}{_though(one)}{ending}.")
+    elif _though(one):
+        sentences.append(f"That holds{_though(one)}.")
+    if missed is None:
+        return sentences
+    ends: dict[str, list[Finding]] = {}
+    for f in group:
+        ends.setdefault(_end(f, missed), []).append(f)
+    for said, members in ends.items():
+        who = "" if len(ends) == 1 else f"In {listed([_name(f) for f in members])}, "
+        sentences.append(f"{who}{said}" if who else _upper(said))
+    return sentences
+
+
+def _end(f: Finding, missed: str) -> str:
+    """What the rows say to the first null that is not passed."""
+    v = _verdict(f)
+    outcome = v.majority(missed)
+    if (told := beyond(outcome, missed)) is not None:
+        return told
+    if outcome == "above":
+        above = counted_layers(v.merged(missed)["above"], v)
+        return f"over {hides(missed)} {above} are above, but not those that pass all before: this null is not passed."
+    if outcome == "cannot tell":
+        return f"whether {hides(missed)} {_give_less(missed)} cannot be told: this null is undecided."
+    if outcome == "not measured":
+        return f"{hides(missed)} {_was(missed)} not measured{_why(f, missed)}: this null is open."
+    return f"layers differ about {hides(missed)} ({_outcomes(v, missed)}): this null is not passed."
+
+
+def _earlier(f: Finding, judged: list[Finding]) -> str:
+    """Windows of the same model that came to another height."""
+    others = [o for o in judged if o.subject.label == f.subject.label and o.window != f.window]
+    fewer = [o for o in others if o.height < f.height]
+    more = [o for o in others if o.height > f.height]
+    parts = []
+    for group, word in ((more, "more"), (fewer, "fewer")):
+        if group:
+            when = listed(
+                [_WHEN[o.window][:1].lower() + _WHEN[o.window][1:].removesuffix(" of training") for o in group]
+            )
+            how = listed([_reached(o) for o in group])
+            parts.append(f"{when} {word} ({how})")
+    who = _name(f)
+    return f"Of the nulls, {who} passes {' and '.join(parts)}." if parts else ""
+
+
+def _reached(f: Finding) -> str:
+    last = _verdict(f).last
+    return "none" if last is None else f"up to {gives(last)}"
+
+
+def _where(f: Finding) -> str:
+    if f.subject.source.is_profile:
+        return ""
+    return f"{_so_far(f)}{_WHEN[f.window]} "
+
+
+def _so_far(f: Finding) -> str:
+    if f.subject.source.status != "running" or f.steps is None:
+        return ""
+    return f"So far (step {f.steps[1]:,} of {f.subject.source.steps:,}): "
+
+
+def _owners(group: list[Finding]) -> str:
+    """The first of them, whose directions the sentence is about; with shares, the others follow by name."""
+    if all(f.shares is not None for f in group):
+        return _possessive(_name(group[0]))
+    return listed([_possessive(_name(f)) for f in group])
+
+
+def _possessive(name: str) -> str:
+    return f"{name}'" if name.endswith("s") else f"{name}'s"
+
+
+def _name(f: Finding) -> str:
+    """The decoder, or a model by its name."""
+    label = f.subject.label
+    return f"the {label.lower()}" if label in ("Decoder", "Encoder") else label
+
+
+def _agreement(group: list[Finding], null: str, outcome: str | None) -> str:
+    """How many layers have this outcome: all 5 layers above."""
+    said = [_counts(_verdict(f), null, outcome) for f in group]
+    if len(set(said)) == 1:
+        return said[0]
+    return listed([f"{text} in {_name(f)}" for text, f in zip(said, group, strict=True)])
+
+
+def _counts(v: Verdict, null: str, outcome: str | None) -> str:
+    if outcome is None:
+        return _outcomes(v, null)
+    count = v.merged(null).get(outcome, 0.0)
+    return f"{counted_layers(count, v)} {outcome}"
+
+
+def _outcomes(v: Verdict, null: str) -> str:
+    parts = [f"{short(count)} {name}" for name, count in v.merged(null).items()]
+    return f"of {short(v.total)} {v.parts} {listed(parts)}"
+
+
+def _though(f: Finding) -> str:
+    """Layers that lie below a null which most of them pass."""
+    v = _verdict(f)
+    if not v.mixed_and_passed:
+        return ""
+    null = v.mixed_and_passed[-1]
+    return f", though {short(v.merged(null)['below'])} of {short(v.total)} {v.parts} lie below {hides(null)} (mixed)"
+
+
+def _why(f: Finding, null: str) -> str:
+    return f" ({f.reasons[null]})" if null in f.reasons else ""
+
+
+def _give_less(null: str) -> str:
+    return "gives less" if null == "init" else "give less"
+
+
+def _was(null: str) -> str:
+    return "was" if null == "init" else "were"
+
+
+def _upper(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _verdict(f: Finding) -> Verdict:
+    assert f.verdict is not None, "only windows with rows are told"
+    return f.verdict

@@ -1,0 +1,118 @@
+"""Choices at the top of the page: proxy, timing, tokens, view, seed; every combination that rows answer to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from anisoscope.report.findings import enrichment_rows
+from anisoscope.report.reading import Choice, Context, Row, chosen_context
+from anisoscope.report.tree import Control, Series, values_of
+from anisoscope.vocabulary import PROXIES, SUBSETS, TIMINGS, VIEWS
+
+ALL_SEEDS = "all seeds"
+LABELS = {"proxy": "Proxy", "timing": "Timing", "subset": "Tokens", "view": "View", "model": "Model", "seed": "Seed"}
+ALL_MODELS = "all models"
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """One combination: the runs under it, and its view; ``tags`` are its words, as series and templates have them."""
+
+    context: Context
+    view: str
+    tags: dict[str, str]
+
+
+def combinations(context: Context) -> list[Chosen]:
+    """What a page can show; the first is what it begins with."""
+    first = _begins(context)
+    keys = {_key(row) for row in _judged(context)} - {None}
+    found = [first]
+    for proxy, timing, subset, view in sorted(filter(None, keys), key=_order):
+        tags = _tags(proxy, timing, subset, view)
+        if tags != first.tags:
+            chosen = chosen_context(context, Choice(proxy, timing, subset))
+            if any(enrichment_rows(s, view, proxy, timing) for s in chosen.subjects):
+                found.append(Chosen(chosen, view, tags))
+    return found
+
+
+def fits(context: Context) -> list[Chosen]:
+    """The same, views apart: one of each proxy, timing and tokens."""
+    found: dict[tuple[tuple[str, str], ...], Chosen] = {}
+    for one in combinations(context):
+        tags = {key: word for key, word in one.tags.items() if key != "view"}
+        found.setdefault(tuple(tags.items()), Chosen(one.context, one.view, tags))
+    return list(found.values())
+
+
+def figure_controls(series: Sequence[Series], begins: dict[str, str]) -> list[Control]:
+    """What a figure takes from the choices of the page."""
+    values = {key: values_of(series, key) for key in begins}
+    return [
+        Control(key, LABELS[key], values[key], word, page=True) for key, word in begins.items() if len(values[key]) > 1
+    ]
+
+
+def by_seed(context: Context, found: list[Chosen]) -> list[Chosen]:
+    """The same combinations for every single seed, where there are several."""
+    seeds = sorted({seed for subject in context.subjects for seed in subject.seeds if seed is not None})
+    if len(seeds) < 2:
+        return []
+    made = []
+    for seed in seeds:
+        alone = chosen_context(context, Choice(seed=seed))
+        for one in found:
+            wanted = one.context.subjects[0].wanted if one.context.subjects else Choice()
+            subjects = [s.choose(Choice(wanted.proxy, wanted.timing, wanted.subset)) for s in alone.subjects]
+            made.append(Chosen(replace(alone, subjects=subjects), one.view, one.tags | {"seed": f"seed {seed}"}))
+    return made
+
+
+def page_controls(context: Context, found: list[Chosen]) -> list[Control]:
+    """The controls at the top: those with more than one value."""
+    first = found[0].tags
+    controls = []
+    for key, label in LABELS.items():
+        if key == "model":
+            values = [ALL_MODELS, *(subject.label for subject in context.subjects)]
+            selected = ALL_MODELS
+            if len(values) < 3:
+                continue
+        else:
+            values = list(dict.fromkeys(one.tags[key] for one in found if key in one.tags))
+            selected = first.get(key)
+        if key == "seed" and values:
+            values, selected = [ALL_SEEDS, *values], ALL_SEEDS
+        if len(values) > 1:
+            controls.append(Control(key, label, values, selected))
+    return controls
+
+
+def _begins(context: Context) -> Chosen:
+    one = context.subjects[0] if context.subjects else None
+    view = "representation"
+    return Chosen(context, view, _tags(one.proxy, one.timing, one.subset, view) if one else {})
+
+
+def _judged(context: Context) -> Iterator[Row]:
+    return (row for subject in context.subjects for row in subject.by_measure.get("enrichment", []))
+
+
+def _key(row: Row) -> tuple[str, str, str, str] | None:
+    key = (row["proxy"], row["timing"], row["subset"], row["view"])
+    known = None not in key and row["subset"] in SUBSETS and row["view"] in VIEWS
+    return key if known and row["tensor"] == "gradients" and row["layer"] is not None else None
+
+
+def _tags(proxy: str, timing: str, subset: str, view: str) -> dict[str, str]:
+    return {"proxy": proxy, "timing": timing, "subset": SUBSETS.get(subset, subset), "view": view}
+
+
+def _order(key: tuple[str, str, str, str]) -> tuple[object, ...]:
+    proxy, timing, subset, view = key
+    known = list(PROXIES)
+    place = known.index(proxy) if proxy in known else len(known)
+    frozen = list(TIMINGS).index(timing) if timing in TIMINGS else len(TIMINGS)
+    return (place, proxy, frozen, list(SUBSETS).index(subset), list(VIEWS).index(view))

@@ -1,0 +1,125 @@
+"""Words that a reader who has not seen the documentation understands: nulls, proxies, shares."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from anisoscope.report.findings import Finding
+from anisoscope.report.words import listed
+from anisoscope.verdict import Verdict
+from anisoscope.vocabulary import PROXIES
+
+GIVES = {
+    "haar": "random directions",
+    "pairing": "inputs of other sequences",
+    "axes": "shared coordinate axes",
+    "init": "the untrained network",
+    "targets": "shuffled targets",
+    "targets-uniform": "random targets",
+}
+"""A null in a list: more than … give."""
+HIDES = GIVES | {
+    "pairing": "error signals that meet inputs of other sequences",
+    "axes": "coordinate axes that activations and gradients share",
+    "targets": "gradients of shuffled targets",
+    "targets-uniform": "gradients of random targets",
+}
+"""The same where it is the subject of a sentence."""
+_NOT = "this null is not passed."
+BEYOND = {
+    "below": {
+        "haar": f"random directions hold more, not less: {_NOT}",
+        "pairing": f"error signals that meet inputs of other sequences lie there more, not less: {_NOT}",
+        "axes": f"coordinate axes that activations and gradients share give more, not less: {_NOT}",
+        "init": f"the untrained network shows more, not less: {_NOT}",
+        "targets": f"gradients of shuffled targets lie there more, not less: {_NOT}",
+        "targets-uniform": f"gradients of random targets lie there more, not less: {_NOT}",
+    },
+    "equal": {
+        "haar": f"random directions hold as much, within the margin: {_NOT}",
+        "pairing": f"error signals that meet inputs of other sequences lie there as much, within the margin: {_NOT}",
+        "axes": f"coordinate axes that activations and gradients share give as much, within the margin: {_NOT}",
+        "init": f"the untrained network shows as much, within the margin: {_NOT}",
+        "targets": f"gradients of shuffled targets lie there as much, within the margin: {_NOT}",
+        "targets-uniform": f"gradients of random targets lie there as much, within the margin: {_NOT}",
+    },
+}
+"""What is said of the first null that is not passed, by the outcome of most layers."""
+
+
+HEADS = {
+    "haar": "random directions",
+    "pairing": "other inputs",
+    "axes": "shared axes",
+    "init": "untrained network",
+    "targets": "shuffled targets",
+    "targets-uniform": "random targets",
+}
+"""The same as the head of a column."""
+
+
+def gives(null: str) -> str:
+    """A null in a list; one that was registered from outside goes by its name."""
+    return GIVES.get(null, f"the null {null}")
+
+
+def hides(null: str) -> str:
+    """A null as the subject of a sentence."""
+    return HIDES.get(null, f"the null {null}")
+
+
+def beyond(outcome: str | None, null: str) -> str | None:
+    """What is said of the first null that is not passed, if its outcome has a sentence."""
+    told = BEYOND.get(outcome or "")
+    return None if told is None else told.get(null, f"the null {null} is {outcome}: {_NOT}")
+
+
+def listed_nulls(nulls: Iterable[str]) -> str:
+    """Nulls in a row, as words."""
+    return listed([gives(null) for null in nulls])
+
+
+def directions(f: Finding) -> str:
+    """The proxy in words: 32 main activation directions."""
+    rank = PROXIES[f.proxy].rank if f.proxy in PROXIES else None
+    k = rank or f.subject.rank
+    many = f"{k} " if k and k > 1 else ""
+    frozen = " (fitted on the first 30 % of training)" if f.timing == "anchored" else ""
+    words = {
+        "pca": f"{many}main activation directions",
+        "svd": f"{many}main activation directions about the origin",
+        "semi_nmf": f"{many}semi-NMF concept directions",
+        "mean": "mean activation directions",
+        "haar": f"{many}random directions",
+    }
+    return words.get(f.proxy, f"{many}directions by {f.proxy}") + frozen
+
+
+def percent(share: float) -> str:
+    """A share of the whole, two digits; three where it is nearly all.
+
+    >>> percent(0.814), percent(0.25), percent(0.0042), percent(0.9987), percent(1.0)
+    ('81 %', '25 %', '0.42 %', '99.9 %', '100 %')
+    """
+    shown = f"{100 * share:.3g}" if 0.99 < share < 1 else f"{100 * share:.2g}"
+    return f"{float(shown):g} %"
+
+
+def short(count: float) -> str:
+    """A count, or an average of counts.
+
+    >>> short(5.0), short(4.36)
+    ('5', '4.4')
+    """
+    return f"{count:.0f}" if abs(count - round(count)) < 0.05 else f"{count:.1f}"
+
+
+def counted_layers(count: float, v: Verdict) -> str:
+    """So many layers of all, in words that fit: all 5 layers, 4 of 5 layers, 3.5 of 5 on average."""
+    total = short(v.total)
+    parts = v.parts.removesuffix("s") if total == "1" else v.parts
+    if count > v.total - 0.05:
+        return f"the one {parts}" if total == "1" else f"all {total} {parts}"
+    if abs(count - round(count)) < 0.05:
+        return f"{count:.0f} of {total} {parts}"
+    return f"{count:.1f} of {total} {parts} on average"

@@ -1,0 +1,164 @@
+"""The page as a reader meets it, in a real Chromium: first screen, folds, links, choices, accessibility."""
+
+import pytest
+
+from report.axe import violations
+from report.test_chromium import ALL_DRAWN, browser, opened, pages, sync_api, until
+
+assert browser, (opened, pages, sync_api)  # fixtures of the other file
+
+IN_VIEW = """(tall) => {
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT), found = [];
+  for (let n = walker.nextNode(); n; n = walker.nextNode()) {
+    const range = document.createRange(); range.selectNodeContents(n);
+    const box = range.getBoundingClientRect();
+    if (box.height && box.bottom <= tall && n.parentElement.checkVisibility()) found.push(n.textContent);
+  }
+  return found.join(' ').replace(/\\s+/g, ' ');
+}"""
+
+
+@pytest.mark.parametrize(("width", "height", "screens"), [(1400, 900, 1), (390, 844, 2)])
+def test_the_first_screen_says_what_was_found_shown_passed_and_not_known(opened, width, height, screens):
+    page = opened("good", width, height=height, unfold=False)
+    text = page.evaluate(IN_VIEW, screens * height)
+    for part in (
+        "A decoder and an encoder (width 256) trained on kjv for 400 steps; 1 seed, 15 observations; finished.",
+        "Supported in part. Late in training the decoder's 32 main activation directions hold",
+        "where 12 % is chance",
+        "Gradients of shuffled targets lie there more, not less: this null is not passed.",
+        "Enrichment of the gradient's energy over training",
+        "Which nulls are passed",
+        "Decoder, late",
+        "Encoder, late",
+        "What this run cannot say",
+        "there is one seed",
+    ):
+        assert part in text, part
+    marks = page.locator("#figure-answer .mark").count()
+    assert marks == 60  # two models over two nulls at 15 observations
+    bottom = page.locator("#figure-answer .plot").evaluate("p => p.getBoundingClientRect().bottom")
+    assert bottom <= screens * height
+    signs = page.locator(".front .sign")
+    assert signs.count() == 30
+    assert signs.last.evaluate("s => s.getBoundingClientRect().bottom") <= screens * height
+
+
+@pytest.mark.parametrize("name", ["good", "bad", "seeds", "half", "both"])
+@pytest.mark.parametrize(("width", "tallest"), [(1400, 6000), (390, 12_000)])
+def test_with_closed_folds_the_page_is_short(opened, name, width, tallest):
+    page = opened(name, width, unfold=False)
+    assert page.evaluate("document.documentElement.scrollHeight") <= tallest
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1400, "light"), (1400, "dark"), (390, "light"), (390, "dark")])
+@pytest.mark.parametrize("unfold", [False, True])
+def test_axe_finds_nothing_to_complain_of(opened, width, scheme, unfold):
+    assert violations(opened("good", width, scheme, unfold=unfold)) == []
+
+
+def test_each_fold_says_what_it_holds_and_all_open_at_once(opened):
+    page = opened("good", unfold=False)
+    folds = page.locator("details.fold")
+    closed = folds.evaluate_all("all => all.filter(f => !f.open).length")
+    assert closed >= 10
+    findings = page.locator("details.fold > summary .finding").all_text_contents()
+    assert len(findings) == folds.count()
+    assert all(20 < len(text) < 260 for text in findings), findings
+    button = page.locator("button.unfold")
+    button.click()
+    assert folds.evaluate_all("all => all.every(f => f.open)")
+    assert button.text_content() == "Fold all"
+    button.click()
+    assert not folds.evaluate_all("all => all.some(f => f.open)")
+
+
+def test_a_link_opens_the_fold_that_it_leads_to(opened, pages):
+    page = opened("good", unfold=False)
+    page.locator("nav a[href='#drift']").click()
+    assert page.locator("#drift details.fold").evaluate("d => d.open")
+    until(page, "Math.abs(document.getElementById('drift').getBoundingClientRect().top) < 300")
+    assert page.evaluate("location.hash") == "#drift"
+    page.goto((pages / "good.html").as_uri() + "#figure-emergence~null=targets|view=weight")
+    page.reload()
+    assert page.locator("#emergence details.fold").evaluate("d => d.open")
+    assert page.locator("#figure-emergence select[data-key=null]").input_value() == "targets"
+    assert page.locator("#figure-emergence select[data-key=view]").input_value() == "weight"
+
+
+def test_a_sign_leads_to_its_evidence_and_tells_its_numbers(opened):
+    page = opened("good", unfold=False)
+    sign = page.locator(".front .sign").nth(3)
+    sign.hover()
+    said = page.locator("#tip").text_content()
+    assert said.startswith("Decoder, early, over shuffled targets: below. Pooled odds ratio 0.")
+    assert "Of 5 layers: 4.4 below, 0.6 equal." in said
+    sign.click()
+    assert page.locator("#figure-emergence select[data-key=null]").input_value() == "targets"
+    assert page.locator("#figure-emergence .plot svg").is_visible()
+
+
+def test_the_index_follows_the_scroll(opened):
+    page = opened("good")
+    page.locator("#drift").evaluate("s => s.scrollIntoView()")
+    until(page, "document.querySelector('nav a[aria-current]')?.textContent === 'Proxy drift'")
+
+
+def test_words_are_explained_on_hover_and_tap_and_in_the_glossary(opened):
+    page = opened("good", unfold=False)
+    term = page.locator(".front button.term", has_text="shuffled targets")
+    term.click()
+    tip = page.locator("#tip")
+    assert tip.text_content() == "targets: A null. It breaks the data's signal: labels are permuted."
+    assert term.get_attribute("aria-describedby") == "tip"
+    page.keyboard.press("Escape")
+    assert tip.evaluate("t => getComputedStyle(t).visibility") == "hidden"
+    listed = page.locator(".glossary dt").all_text_contents()
+    assert {"proxy", "haar", "enrichment", "fold", "late (window)", "semi_nmf", "anchored"} <= set(listed)
+
+
+def test_captions_are_short_and_their_details_behind_a_fold(opened):
+    page = opened("good")
+    shown = page.evaluate(
+        "[...document.querySelectorAll('figcaption, .caption')].map(c => [...c.childNodes].filter(n => n.nodeName !== "
+        "'DETAILS').map(n => n.textContent).join('').length)"
+    )
+    assert len(shown) > 15
+    assert max(shown) <= 300
+
+
+def test_choices_at_the_top_rule_the_answer_and_every_figure(opened):
+    page = opened("good")
+    answer = page.locator(".front .headline")
+    before = answer.text_content()
+    page.locator("select[data-page=timing]").select_option("anchored")
+    after = answer.text_content()
+    assert after != before
+    assert "(fitted on the first 30 % of training)" in after
+    assert "Other choices (anchored)" in page.locator(".front .note").text_content()
+    assert page.locator("#figure-emergence select[data-key=timing]").input_value() == "anchored"
+    assert page.locator("select[data-page=proxy] option[value=semi_nmf]").is_disabled()  # it is never anchored here
+    page.locator("select[data-page=timing]").select_option("rolling")
+    assert answer.text_content() == before
+    page.locator("select[data-page=view]").select_option("weight")
+    assert "the weight gradient's energy" in answer.text_content()
+    page.locator("select[data-page=view]").select_option("representation")
+    page.locator("select[data-page=model]").select_option("Encoder")
+    assert page.locator("#figure-emergence .plot svg .title").all_text_contents() == ["Encoder"]
+    rows = page.locator(".front .marks tbody tr")
+    assert [rows.nth(i).is_visible() for i in range(rows.count())] == [False] * 3 + [True] * 3
+
+
+def test_a_seed_can_be_shown_alone(opened):
+    page = opened("seeds", unfold=False)
+    assert "mean of 3 seeds" in page.locator(".front .headline").text_content()
+    page.locator("select[data-page=seed]").select_option("seed 1")
+    assert "seeds" not in page.locator(".front .headline").text_content()
+
+
+def test_print_opens_everything(opened):
+    page = opened("good", unfold=False)
+    page.emulate_media(media="print")
+    until(page, "[...document.querySelectorAll('details')].every(d => d.open)")
+    until(page, ALL_DRAWN)
