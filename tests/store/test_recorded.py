@@ -165,3 +165,15 @@ def test_a_manifest_nested_too_deeply_or_leading_out_of_the_folder_is_refused(tm
     manifest.write_text("[" * 100_000)
     with pytest.raises(AnisoscopeError, match=r"manifest.json of .* is damaged"):
         open_run(path)
+
+
+def test_a_whole_part_that_came_after_the_run_was_closed_gives_no_rows(tmp_path):
+    for name in ("run", "other"):
+        with create_run(tmp_path / name) as run:
+            run.write("a" if name == "run" else "b", [{"step": 0, "value": 1.0}])
+            run.close("finished")
+    part = next((tmp_path / "other").glob("rows-b*.parquet"))
+    (tmp_path / "run" / part.name).write_bytes(part.read_bytes())
+    found = open_run(tmp_path / "run")
+    assert found.table().num_rows == 1
+    assert found.strays == [part.name]

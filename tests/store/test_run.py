@@ -208,3 +208,14 @@ def test_a_run_that_was_removed_is_not_made_again_by_the_next_write(tmp_path, re
         with pytest.raises(AnisoscopeError, match="was removed or replaced while it was written"):
             act()
     assert list(tmp_path.rglob("*.*")) == []
+
+
+def test_nothing_is_written_into_another_run_that_took_the_place_of_this_one(tmp_path):
+    run = create_run(tmp_path / "run")
+    shutil.rmtree(tmp_path / "run")
+    other = create_run(tmp_path / "run")  # within the same second
+    with pytest.raises(AnisoscopeError, match="was removed or replaced while it was written"):
+        run.write("a", [{"step": 1, "value": 2.0}])
+    other.write("a", [{"step": 0, "value": 1.0}])
+    assert other.table()["value"].to_pylist() == [1.0]
+    other.close("finished")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import uuid
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -226,7 +227,7 @@ class Run:
             found = json.loads(self._folder.read(MANIFEST))
         except (OSError, ValueError):
             found = {}
-        if found.get("created") != self.manifest.get("created"):
+        if not found or any(found.get(name) != self.manifest.get(name) for name in ("created", "id")):
             raise AnisoscopeError(f"{self.path} was removed or replaced while it was written; nothing is written to it")
 
     def _kept(self) -> str:
@@ -309,6 +310,7 @@ def create_run(path: str | os.PathLike[str], *, config: Mapping[str, Any] | None
         "schema_version": SCHEMA_VERSION,
         "name": name,
         "created": _now(),
+        "id": uuid.uuid4().hex,
         "status": "running",
         DIGESTED: True,
         "config": dict(config or {}),
