@@ -1,6 +1,7 @@
 """Verdicts in words: every sentence can be wrong, so each outcome is planted and the true sentence is asked for."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from tests.test_verdict import PLANTED
@@ -224,10 +225,13 @@ def test_seeds_have_an_interval_from_three_on_and_points_below(tmp_path):
 
 def test_effects_of_a_window_weigh_observations_by_the_steps_they_stand_for(tmp_path):
     context = plant_run(tmp_path / "run", passing(), steps=(71, 99))
-    (rows,) = [context.subjects[0].model_rows("pooled_enrichment", null="haar")]
-    for row in rows:
-        row["value"] = 2.0 if row["step"] == 71 else 8.0
-    found = finding(context.subjects[0], "representation", "late").effects["haar"]
+    planted = context.subjects[0]
+    pooled = {"pooled_enrichment": {71: 2.0, 99: 8.0}}
+    rows = [
+        {**row, "value": pooled[row["measure"]][row["step"]]} if row["measure"] in pooled else row
+        for row in planted.rows
+    ]
+    found = finding(replace(planted, rows=rows), "representation", "late").effects["haar"]
     # from step 70 to 85 the first is nearer, from 85 to 100 the second
     assert found.value == pytest.approx(4.0)
     error = math.hypot(0.5 * 0.1, 0.5 * 0.1)

@@ -140,7 +140,7 @@ def _updates(subject: Subject) -> Result:
         proxy=subject.proxy,
         rank=subject.rank,
     )
-    rows = [row | {"se": None, "df": None} for row in rows if row["step"] is not None]
+    rows: list[Row] = [{**row, "se": None, "df": None} for row in rows if row["step"] is not None]
     effect = window_effect(subject, rows, "late")
     if effect is None:
         return MISSING
