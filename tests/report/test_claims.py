@@ -342,8 +342,8 @@ def test_means_go_seed_by_seed_and_layer_by_layer(tmp_path):
     context = plant_run(tmp_path / "run", passing(), steps=(75, 80, 85, 90, 95), seeds=(0, 1))
     subject = context.subjects[0]
     rows = subject.by_measure["energy"]
-    subject.by_measure["energy"] = [r | {"value": 0.9} for r in rows if r["seed"] == 0] + [
-        r | {"value": 0.3} for r in rows if r["seed"] == 1 and r["step"] == 85
+    subject.by_measure["energy"] = [{**r, "value": 0.9} for r in rows if r["seed"] == 0] + [
+        {**r, "value": 0.3} for r in rows if r["seed"] == 1 and r["step"] == 85
     ]
     assert finding(subject, "representation", "late").shares.share == pytest.approx(0.6)
 
@@ -405,8 +405,8 @@ def test_other_views_give_shares_first_and_name_the_odds_ratio(tmp_path):
 def test_shares_of_several_windows_are_a_span(tmp_path):
     nulls = dict.fromkeys(ladder_of("weight"), "above")
     context = plant_run(tmp_path / "run", nulls, view="weight", steps=(50, 90))
-    for row in context.subjects[0].by_measure["energy"]:
-        row["value"] = 0.5 if row["step"] == 50 else 0.75
+    found = context.subjects[0].by_measure
+    found["energy"] = [{**row, "value": 0.5 if row["step"] == 50 else 0.75} for row in found["energy"]]
     text = other_view(findings(context, "weight"))
     assert "(with 0.5 to 0.75 of the gradient's energy where 0.25 is chance: 2 to 3 times, odds ratio 4 over" in text
 
