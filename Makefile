@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c const
 THREADS := $(shell $(PYTHON) -c "import os; print(os.cpu_count())")
 PEERS := .venv-peers
 
-.PHONY: run test lint slow faults bench calibration conformance docs clean
+.PHONY: run test lint slow faults bench calibration conformance models docs clean
 
 run: $(VENV)/.core
 	$(BIN)/anisoscope pair
@@ -46,6 +46,10 @@ calibration: $(VENV)/.dev
 # Asks the peers again and rewrites docs/conformance.md; `make test` only checks that the page is up to date.
 conformance: $(VENV)/.dev $(PEERS)/.peers
 	$(BIN)/python -m bench.conformance --peers $(PEERS)/bin/python
+
+# Finds the sites of every language model of the installed transformers and rewrites docs/models.md (two minutes).
+models: $(VENV)/.dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m docs.models_table
 
 docs: $(VENV)/.dev
 	$(BIN)/sphinx-build -W -q -b html docs docs/_build/html

@@ -262,7 +262,9 @@ class Scope:
                 warnings.warn(str(error), stacklevel=2)
         self._model, self._window = nn.Identity(), None
         self._assembly = replace(self._assembly, probe=None)
-        self.sites = replace(self.sites, blocks=(), weights=(), embedding=None, output=None)
+        self.sites = replace(
+            self.sites, blocks=(), weights=(), embedding=None, output=None, routers=(), lookups=(), inputs=None
+        )
         self._raise_if_strict()
         return dropped
 
@@ -287,7 +289,7 @@ class Scope:
         views = self.views if judged else tuple(view for view in self.views if view != "embedding")
         embedding = self.sites.embedding if "embedding" in views else None
         always = self._schedule.always
-        layers = self._schedule.turn(self._step, range(len(self.sites.blocks) + 1))
+        layers = self._schedule.turn(self._step, self.sites.layers)
         listener = self._window or Gathering(views, seed=self._seed, guard=always, answers=self._tally.wanted)
         self._window = listener if always else None
         listener.next_step(
@@ -297,7 +299,9 @@ class Scope:
             most_tokens=ALWAYS_TOKENS if always and not self._schedule.samples(self._step) else 0,
             layers=layers,
         )
-        sites = replace(self.sites, weights=self.sites.weights if "weight" in views else (), embedding=embedding)
+        sites = replace(
+            self.sites, weights=tuple(site for site in self.sites.weights if site.view in views), embedding=embedding
+        )
         if self._whole_compiled:
             stack.enter_context(eagerly())
         remember = bool(self._assembly.label_nulls) and not always
