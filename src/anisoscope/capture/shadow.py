@@ -26,7 +26,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from anisoscope.errors import AnisoscopeError
 
 _LARGEST_BUFFER = 1 << 22  # elements; a larger one is a single zero too
-_LARGEST = 1 << 28  # elements of one result, a gigabyte: more is too much for a look at a model
+_LARGEST = 1 << 28  # elements of one result, a gigabyte: more is too much for a look
 _SECONDS = 30.0  # that a look may take
 _LONGEST = 4096  # members of a container that are looked through
 _PRODUCTS = frozenset(
@@ -178,6 +178,7 @@ def untouched() -> Iterator[None]:
             torch.autocast("cpu", enabled=False),
             torch.enable_grad(),
             torch.device("cpu"),
+            torch.autograd.graph.saved_tensors_hooks(lambda tensor: None, lambda nothing: None),  # none runs backward
             _ShapesOnly(),
         ):
             yield
