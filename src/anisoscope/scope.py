@@ -39,6 +39,7 @@ from anisoscope.observe.memory import Memory
 from anisoscope.observe.options import CaptureOptions, EvidenceOptions, SessionOptions
 from anisoscope.observe.probing import Probe, ProbeInput
 from anisoscope.observe.provenance import provenance
+from anisoscope.observe.rounds import plan_rounds
 from anisoscope.observe.rows import Row
 from anisoscope.observe.series import Keeper, Series
 from anisoscope.observe.statistics import Between, Observation, Statistics, together, tokens_of
@@ -79,7 +80,9 @@ class Scope:
     frequent tokens are: True counts those of the observed steps, or pass counts by type. Rows go into a new run in the
     folder ``store``, which ``open_run`` reads. ``resamples`` are the draws of each null; without it
     ``max(999, 40 × layers − 1)``, so that a single layer can be significant among all. ``evaluate`` says where
-    observations are judged: on the GPU that trains (``"device"``), on the ``"host"``, or ``"auto"``.
+    observations are judged: on the GPU that trains (``"device"``), on the ``"host"``, or ``"auto"``. ``memory``
+    (``"8GiB"``) bounds what the statistics of an observation take beside the training: where the blocks do not fit
+    together they are watched in turn, over consecutive steps, and statistics go to the host in between.
 
     What few need is in three groups: ``evidence``, ``capture`` and ``session``. Under ``torch.distributed`` every rank
     makes a scope and takes the same steps; rank 0 has the rows.
@@ -103,6 +106,7 @@ class Scope:
         seed: int = 0,
         strict: bool = False,
         evaluate: str = "auto",
+        memory: str | int | None = None,
         evidence: EvidenceOptions | None = None,
         capture: CaptureOptions | None = None,
         session: SessionOptions | None = None,
@@ -123,6 +127,17 @@ class Scope:
         anchor = evidence.anchor
         anchor = anchor if anchor is not None else (None if steps is None else anchor_step(steps))
         every_null = tuple(dict.fromkeys((*nulls, *(LABEL_NULLS if targets else ()))))
+        self._turns = plan_rounds(
+            memory,
+            self.sites,
+            self.views,
+            rows=capture.reservoir_rows,
+            label_nulls=sum(null in LABEL_NULLS for null in every_null),
+            evaluate=evaluate,
+            always=self._schedule.always,
+        )
+        if self._turns is not None:
+            self.notes.append(self._turns.rounds.note)
         request = Request(
             names,
             rank,
@@ -141,14 +156,14 @@ class Scope:
                 raise broken("rows must go to a sink or to a store", "both", "pass one of them")
             if self._company.leads:
                 asked = asdict(request) | {"views": self.views, "steps": steps, "schedule": schedule}
-                asked |= {"budget": capture.budget, "anchor": anchor}
+                asked |= {"budget": capture.budget, "anchor": anchor, "memory": memory}
                 about = {"kind": "scope", "steps": steps, "notes": self.notes, "vocabulary": added()}
                 made = provenance(reservoir_rows=capture.reservoir_rows, fold_seed=seed)
                 self._run = create_run(store, config=asked, **about, **made)
                 sink = self._run.sink("scope", model=type(unwrapped(model)).__name__, seed=seed)
         brief = Brief(request, anchor, resumable=session.resumable, keep=isinstance(sink, Keeper))
         told = {"keep_bases": session.keep_bases, "token_text": session.token_text}
-        where = Where(evaluate, model)
+        where = Where("host" if self._turns else evaluate, model)
         self._series = Series(JudgeBeside(brief, lambda: where.device), sink=sink, **told)
         self._worker = Worker(self._series.judge, pending=session.pending, on_device=lambda: where.device is not None)
         weakref.finalize(self, _abandoned, self._worker, self._series).atexit = False  # the worker sees to that
@@ -190,7 +205,7 @@ class Scope:
         self._settle()
         self._raise_if_strict()
         self._inside = True
-        watched = self._schedule.watched(self._step)
+        watched = self._schedule.watched(self._step) or (self._turns is not None and self._turns.under_way)
         self._clock.begin(watched, self._worker.busy)
         try:
             if not watched:
@@ -206,6 +221,8 @@ class Scope:
                 except Exception as error:
                     self._worker.drain()  # judgements under way keep their place before this row
                     self._series.failed(self._step, error)
+                    if self._turns is not None:
+                        self._turns.drop()
                 self._raise_if_strict()
             if not watched or (self._schedule.always and not self._schedule.judged(self._step)):
                 self._between = _later(self._between, tokens, watched)
@@ -229,11 +246,14 @@ class Scope:
         """What a restart needs, as a safetensors file; waits for judgements under way."""
         self._settle()
         self._worker.drain()
-        return self._tally.added_to(self._series.memory(self._step, self._between)).to_bytes()
+        memory = self._tally.added_to(self._series.memory(self._step, self._between))
+        return (memory if self._turns is None else self._turns.added_to(memory)).to_bytes()
 
     def restore(self, state: bytes) -> None:
         """Go on where ``state`` was taken, in a new scope with the same options."""
         memory = self._tally.taken_from(Memory.from_bytes(state))
+        if self._turns is not None:
+            memory = self._turns.taken_from(memory)
         if self._company.leads:
             self._series.remember(memory)
         self._step, self._between = memory.step, memory.between
@@ -248,6 +268,9 @@ class Scope:
         self._settle()
         self._part()
         dropped = self._worker.drain(timeout)
+        if self._turns is not None and self._turns.under_way:
+            self._series.skip(self._turns.start, self._turns.incomplete)
+            self._turns.drop()
         self._closed = True
         self._series.dismiss()
         self._worker.stop()
@@ -285,11 +308,12 @@ class Scope:
     def _attached(self, stack: ExitStack, documents: Sequence[int] | Tensor | np.ndarray | None) -> Taps:
         """Hooks on for this step."""
         known = None if documents is None else torch.as_tensor(documents).reshape(-1)
-        judged = self._schedule.judged(self._step)
-        views = self.views if judged else tuple(view for view in self.views if view != "embedding")
+        completes = self._schedule.judged(self._step) if self._turns is None else self._turns.is_last
+        views = self.views if completes else tuple(view for view in self.views if view != "embedding")
         embedding = self.sites.embedding if "embedding" in views else None
         always = self._schedule.always
-        layers = self._schedule.turn(self._step, self.sites.layers)
+        every = self.sites.layers
+        layers = self._schedule.turn(self._step, every) if self._turns is None else self._turns.layers
         listener = self._window or Gathering(views, seed=self._seed, guard=always, answers=self._tally.wanted)
         self._window = listener if always else None
         listener.next_step(
@@ -318,10 +342,10 @@ class Scope:
             self._require_in_place()
             taps.require_heard()
         except Exception as trouble:
-            if self._company.alone or not self._schedule.judged(self._step):
+            if self._company.alone or (self._turns is None and not self._schedule.judged(self._step)):
                 raise
             error = str(trouble)
-        if not self._schedule.judged(self._step):
+        if self._turns is None and not self._schedule.judged(self._step):
             return
         self._window = None
         statistics = listener.statistics
@@ -329,9 +353,20 @@ class Scope:
         between, self._between = self._between, Between()
         statistics = together(statistics, self._company)
         refused = "labels are not tried again where steps are accumulated" if self._schedule.always else None
-        about = {"step": self._step, "between": between, "frequency": self._tally.plus(statistics), "refused": refused}
-        observation = self._assembly.make(self._model, self.sites, taps, statistics, **about)
+        turns, assembly, step = self._turns, self._assembly, self._step
+        whole = turns is None or turns.is_last
+        if turns is not None:
+            turns.require_each_block_once(taps.blocks_called, self.sites.layers[-1])
+            step = turns.observed_step(self._step)
+        if not whole:  # the probe and the embedding are looked at once
+            assembly = replace(assembly, probe=None, views=tuple(v for v in self.views if v != "embedding"))
+        frequency = self._tally.plus(statistics) if whole else None
+        about = {"step": step, "between": between, "frequency": frequency, "refused": refused}
+        observation = assembly.make(self._model, self.sites, taps, statistics, **about)
         observation = replace(observation, cost=Cost(watched=taps.seconds + time.perf_counter() - began))
+        if turns is not None and not whole:
+            turns.keep(observation if self._company.leads else None)
+            return
         if "embedding" in self.views and self.sites.embedding is not None:
             self._update.hold(observation, self.sites.embedding.module)
         else:
@@ -342,7 +377,11 @@ class Scope:
         self._hand_over(self._update.release())
 
     def _hand_over(self, observed: Observation | None) -> None:
-        if observed is not None and self._company.leads:
+        if observed is None:
+            return
+        if self._turns is not None:
+            observed = self._turns.complete(observed)
+        if self._company.leads:
             self._worker.submit(observed)
 
     def _agree(self, error: str | None, statistics: Statistics) -> None:

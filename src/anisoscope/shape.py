@@ -46,35 +46,37 @@ def name_shape(values: Sequence[float], error: Error) -> Named | None:
         return None
     peak = max(range(last + 1), key=lambda i: values[i])
     trough = min(range(last + 1), key=lambda i: values[i])
-    size = max(abs(values[peak]), abs(values[trough]))
     if not all(math.isfinite(value) for value in values):
         return Named("cannot tell", 0, 0)
     if any(error(i, j) is None for i, j in ((peak, 0), (peak, last), (0, trough), (last, trough)) if i != j):
         return Named("cannot tell", peak, trough)
     level = 1 - 0.025 / (last - 1)
-
-    def exceeds(i: int, j: int, level: float) -> bool:
-        found, difference = error(i, j), values[i] - values[j]
-        if found is None or not difference > 0:
-            return False
-        return difference > quantile(level, found[1]) * found[0] and difference >= SMALLEST * size
-
-    if 0 < peak < last and exceeds(peak, 0, level) and exceeds(peak, last, level):
+    if 0 < peak < last and all(_exceeds(values, error, peak, end, level) for end in (0, last)):
         return Named("bell", peak, trough)
-    if 0 < trough < last and exceeds(0, trough, level) and exceeds(last, trough, level):
+    if 0 < trough < last and all(_exceeds(values, error, end, trough, level) for end in (0, last)):
         return Named("valley", peak, trough)
-    if exceeds(last, 0, 0.975):
+    if _exceeds(values, error, last, 0, 0.975):
         return Named("rising", peak, trough)
-    if exceeds(0, last, 0.975):
+    if _exceeds(values, error, 0, last, 0.975):
         return Named("falling", peak, trough)
-
-    def near(i: int, j: int) -> bool:
-        found = error(i, j)
-        reach = math.inf if found is None else abs(values[i] - values[j]) + quantile(0.95, found[1]) * found[0]
-        return reach <= SMALLEST * size
-
-    flat = all(near(i, end) for i in range(last + 1) for end in (0, last) if i != end)
+    flat = all(_near(values, error, i, end) for i in range(last + 1) for end in (0, last) if i != end)
     return Named("flat" if flat else "cannot tell", peak, trough)
+
+
+def _exceeds(values: Sequence[float], error: Error, i: int, j: int, level: float) -> bool:
+    """Whether point i is above point j, beyond the error of their difference and by a size that matters."""
+    found, difference = error(i, j), values[i] - values[j]
+    if found is None or not difference > 0:
+        return False
+    size = max(map(abs, values))
+    return difference > quantile(level, found[1]) * found[0] and difference >= SMALLEST * size
+
+
+def _near(values: Sequence[float], error: Error, i: int, j: int) -> bool:
+    """Whether the 90 % interval of the difference of two points lies within the size that matters."""
+    found = error(i, j)
+    reach = math.inf if found is None else abs(values[i] - values[j]) + quantile(0.95, found[1]) * found[0]
+    return reach <= SMALLEST * max(map(abs, values))
 
 
 def independent(errors: Sequence[float | None]) -> Error:

@@ -178,7 +178,7 @@ def untouched() -> Iterator[None]:
             torch.autocast("cpu", enabled=False),
             torch.enable_grad(),
             torch.device("cpu"),
-            torch.autograd.graph.saved_tensors_hooks(lambda tensor: None, lambda nothing: None),  # none runs backward
+            torch.autograd.graph.saved_tensors_hooks(lambda kept: None, lambda _: torch.empty(0)),  # no backward
             _ShapesOnly(),
         ):
             yield

@@ -97,6 +97,7 @@ class Sites:
     lookups: tuple[nn.Module, ...] = ()
     inputs: nn.Module | None = None
     entrance: str = ""  # the name of what holds the encoder's blocks: that of its layer 0
+    width: int | None = None  # of the residual stream, where the model was traced
 
     @property
     def has_encoder(self) -> bool:
@@ -185,6 +186,7 @@ def find_sites(model: nn.Module, *, blocks: Sequence[str] | None = None, weights
         lookups,
         trunks[0].inputs if len(trunks) > 1 else None,
         trunks[1].entrance if len(trunks) > 1 else "",
+        trunks[0].width,
     )
 
 

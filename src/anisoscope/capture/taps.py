@@ -130,10 +130,9 @@ class Taps:
     heard: set[tuple[str, SiteKey]] = field(default_factory=set)
     frozen: set[tuple[str, SiteKey]] = field(default_factory=set)  # below all that is trained: there is no gradient
     calls: list[Call] = field(default_factory=list)
-    first_hidden: dict[str, Tensor] = field(
-        default_factory=dict
-    )  # earliest tensors with a gradient, of the latest call
+    first_hidden: dict[str, Tensor] = field(default_factory=dict)  # earliest with a gradient, of the latest call
     left_out: dict[SiteKey, str] = field(default_factory=dict)  # what passed and could not be watched, and why
+    blocks_called: int = 0  # the highest layer in one forward pass; above that of the last block where some are shared
     _forwards: int = 0
     _sequences: int = 0  # how many have passed
     _batch: Batch | None = None
@@ -351,6 +350,7 @@ class Taps:
         if not self._counts(batch):
             return
         batch.under_way = False
+        self.blocks_called = max(self.blocks_called, batch.layer)
         at = SiteKey(batch.layer, site.name)
         self._see(at, hidden, batch, site)
         self._expect_again(module, at, batch)

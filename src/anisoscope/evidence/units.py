@@ -163,11 +163,7 @@ class GramUnits:
     def left_out(self) -> Energies:
         """Energies of the gradient without one unit, for each."""
         grams = self.grams()
-
-        def without_one(gram: Tensor) -> Tensor:
-            return (gram.sum() - 2 * gram.sum(1) + gram.diagonal()).clamp_min(0)
-
-        return Energies(without_one(grams.inside), without_one(grams.outside), without_one(grams.axes))
+        return Energies(*(_without_one(gram) for gram in (grams.inside, grams.outside, grams.axes)))
 
     @property
     def sizes(self) -> Tensor:
@@ -240,6 +236,11 @@ class BilinearUnits(GramUnits):
             for total, side in ((inside, along_nTD), (outside, x_nTD - along_nTD)):
                 total.index_add_(0, self.place[part], (size_nT * torch.linalg.vector_norm(side, dim=2)).sum(1))
         return inside.cpu(), outside.cpu()
+
+
+def _without_one(gram: Tensor) -> Tensor:
+    """Energy of the sum of all gradients but one, for each."""
+    return (gram.sum() - 2 * gram.sum(1) + gram.diagonal()).clamp_min(0)
 
 
 def _grams(a: BilinearUnits, b: BilinearUnits) -> Energies:

@@ -87,6 +87,7 @@ class Assembly:
         why = refused
         if why is None:
             options = {"loss_fn": self.loss_fn, "seed": self.seed * 7919 + step, "shares": shares}
+            options["layers"] = taps.layers
             try:
                 pass_again(model, taps.sites, taps.calls, again, null=null, **options)
             except Exception as error:

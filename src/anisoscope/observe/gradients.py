@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 import torch
@@ -88,13 +89,12 @@ class Gradients:
 
     def radial(self, subset: str, held: int) -> tuple[float, float] | None:
         """Energy along the activation, where both samples hold the same tokens in one order."""
+        return self._once(("radial", subset, held), partial(self._radial, subset, held))
 
-        def found() -> tuple[float, float] | None:
-            own = self.sample(subset, held)
-            beside = self._observed.cloud(self._view, self._at, "activations", held).sample(subset)
-            return radial_energy(own.values, beside.values) if torch.equal(own.sequences, beside.sequences) else None
-
-        return self._once(("radial", subset, held), found)
+    def _radial(self, subset: str, held: int) -> tuple[float, float] | None:
+        own = self.sample(subset, held)
+        beside = self._observed.cloud(self._view, self._at, "activations", held).sample(subset)
+        return radial_energy(own.values, beside.values) if torch.equal(own.sequences, beside.sequences) else None
 
     def _cloud(self, held: int, under: str | None) -> Cloud:
         cloud = self._observed.cloud

@@ -90,6 +90,10 @@ class Series:
         why = str(error) if expected else f"{type(error).__name__}: {error}"
         self._write(Judgement([skipped_row(step, why)]), step)
 
+    def skip(self, step: int, why: str) -> None:
+        """Record an observation that did not come about, where nothing went wrong."""
+        self._write(Judgement([skipped_row(step, why)]), step)
+
     def memory(self, step: int, between: Between) -> Memory:
         """All that a restart needs, once everything that was handed over is judged.
 

@@ -33,17 +33,19 @@ def pass_again(
     loss_fn: LossFn | None,
     seed: int,
     shares: Sequence[float] | None = None,
+    layers: frozenset[int] | None = None,
 ) -> None:
     """Hand the gradients under other labels to ``listener``, or raise ``AnisoscopeError`` with the reason.
 
-    ``shares`` is what each call's loss counts for in the loss of all, where the caller weighed them.
+    ``shares`` is what each call's loss counts for in the loss of all, where the caller weighed them; ``layers`` are
+    those to hand on, None is all.
     """
     root = unwrapped(model)
     if any(hasattr(parameter, "full_tensor") for parameter in root.parameters()):
         raise AnisoscopeError("parameters are sharded (FSDP2): an extra pass outside the training step is not possible")
     documents = [call.batch.documents for call in calls if call.batch.documents is not None]
     known = torch.cat(documents) if len(documents) == len(calls) and calls else None
-    with Taps(model, sites, listener, documents=known) as taps:
+    with Taps(model, sites, listener, layers=layers, documents=known) as taps:
         for number, call in enumerate(calls):
             labels = _labels(call, loss_fn)
             generator = torch.Generator().manual_seed((seed * 1_000_003 + number) % (1 << 62))
