@@ -44,6 +44,9 @@ ODD = {  # chains that have another number of blocks than the configuration says
 
 def told(config, both):
     """The number of blocks by the configuration, of the decoder and of the encoder."""
+    if hasattr(config, "decoder") and hasattr(config, "encoder"):
+        halves = config.decoder, getattr(config.encoder, "text_config", config.encoder)
+        return tuple(half.num_hidden_layers for half in halves)
     text = config.get_text_config(decoder=True) if hasattr(config, "get_text_config") else config
     config = text if not both else config
     names = ("num_decoder_layers", "decoder_layers", "num_hidden_layers", "n_layer", "n_layers", "num_layers")
@@ -60,13 +63,12 @@ def check(name, config):
         pytest.skip(f"the defaults of {config} make no {name}")
     sites = find_sites(model)
     assert models_table.row(models_table.line(name, config, sites)) in PAGE.splitlines(), "run `make models`"
-    assert all(parameter.is_meta for parameter in model.parameters())
     names = {site.name for site in sites.blocks}
     assert len(names) == len(sites.blocks)
     assert not any(a != b and a.startswith(f"{b}.") for a in names for b in names), "a block inside a block"
     expected, of_encoder = told(model.config, sites.has_encoder)
     found = [site for site in sites.blocks if not site.encoder]
-    if name not in ODD and not isinstance(model, transformers.EncoderDecoderModel):
+    if name not in ODD:
         assert len(found) == expected
         if sites.has_encoder:
             assert len(sites.blocks) - len(found) == of_encoder
@@ -100,4 +102,6 @@ def test_sites_of_every_class(name, config):
 
 def test_the_page_names_every_class_once():
     listed = re.findall(r"^\| (\w+ \(\w+\)) \|", PAGE, re.M)
+    listed.remove("class (configuration)")
+    listed.remove("class (configuration)")
     assert sorted(listed) == sorted(f"{name} ({config})" for name, config in models_table.classes())
