@@ -16,7 +16,7 @@ LOCK := .venv-lock/bin/uv pip compile --quiet --universal --generate-hashes --py
 	nvidia-cufile nvidia-curand nvidia-cusolver nvidia-cusparse nvidia-cusparselt-cu13 nvidia-nccl-cu13 \
 	nvidia-nvjitlink nvidia-nvshmem-cu13 nvidia-nvtx,--no-emit-package $(name))
 
-.PHONY: run test lint slow faults bench calibration conformance lock docs clean
+.PHONY: run test lint slow faults bench calibration conformance lock models docs clean
 
 run: $(VENV)/.core
 	$(BIN)/anisoscope pair
@@ -64,6 +64,10 @@ lock:
 	$(LOCK) pyproject.toml --extra dev locked/build.in -o locked/test.txt
 	$(LOCK) --no-deps locked/models.in -o locked/models.txt
 	rm -rf .venv-lock
+
+# Finds the sites of every language model of the installed transformers and rewrites docs/models.md (two minutes).
+models: $(VENV)/.dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m docs.models_table
 
 docs: $(VENV)/.dev
 	$(BIN)/sphinx-build -W -q -b html docs docs/_build/html

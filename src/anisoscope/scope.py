@@ -286,7 +286,9 @@ class Scope:
                 warnings.warn(str(error), stacklevel=2)
         self._model, self._window = nn.Identity(), None
         self._assembly = replace(self._assembly, probe=None)
-        self.sites = replace(self.sites, blocks=(), weights=(), embedding=None, output=None)
+        self.sites = replace(
+            self.sites, blocks=(), weights=(), embedding=None, output=None, routers=(), lookups=(), inputs=None
+        )
         self._raise_if_strict()
         return dropped
 
@@ -311,7 +313,7 @@ class Scope:
         views = self.views if completes else tuple(view for view in self.views if view != "embedding")
         embedding = self.sites.embedding if "embedding" in views else None
         always = self._schedule.always
-        every = range(len(self.sites.blocks) + 1)
+        every = self.sites.layers
         layers = self._schedule.turn(self._step, every) if self._turns is None else self._turns.layers
         listener = self._window or Gathering(views, seed=self._seed, guard=always, answers=self._tally.wanted)
         self._window = listener if always else None
@@ -322,7 +324,9 @@ class Scope:
             most_tokens=ALWAYS_TOKENS if always and not self._schedule.samples(self._step) else 0,
             layers=layers,
         )
-        sites = replace(self.sites, weights=self.sites.weights if "weight" in views else (), embedding=embedding)
+        sites = replace(
+            self.sites, weights=tuple(site for site in self.sites.weights if site.view in views), embedding=embedding
+        )
         if self._whole_compiled:
             stack.enter_context(eagerly())
         remember = bool(self._assembly.label_nulls) and not always
@@ -353,7 +357,7 @@ class Scope:
         turns, assembly, step = self._turns, self._assembly, self._step
         whole = turns is None or turns.is_last
         if turns is not None:
-            turns.require_each_block_once(taps.blocks_called, len(self.sites.blocks))
+            turns.require_each_block_once(taps.blocks_called, self.sites.layers[-1])
             step = turns.observed_step(self._step)
         if not whole:  # the probe and the embedding are looked at once
             assembly = replace(assembly, probe=None, views=tuple(v for v in self.views if v != "embedding"))

@@ -14,6 +14,8 @@ from typing import Any, Literal
 
 from anisoscope.errors import broken
 
+ENCODER = "encoder-"
+"""What the views of an encoder begin with, where a decoder reads what it gives."""
 EARLY, LATE = 0.3, 0.7
 """Shares of training: early is up to the first, late from the second."""
 MAIN_TENSOR, MAIN_SUBSET, MAIN_TIMING = "gradients", "all", "rolling"
@@ -22,12 +24,16 @@ MAIN_TENSOR, MAIN_SUBSET, MAIN_TIMING = "gradients", "all", "rolling"
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A pair of clouds that are compared: what a proxy is fitted on, and which gradients it is judged on."""
+    """A pair of clouds that are compared: what a proxy is fitted on, and which gradients it is judged on.
+
+    Views of one ``kind`` are made and judged in one way.
+    """
 
     name: str
     about: str
     fitted_on: str
     judged_on: tuple[str, ...]
+    kind: Literal["representation", "weight", "embedding"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +66,7 @@ class Proxy:
     name: str
     about: str
     needs: Literal["moments", "sample"] = "moments"
-    views: tuple[str, ...] = ("representation", "weight", "embedding")
+    views: tuple[str, ...] = ("representation", "weight", "embedding", "encoder-representation", "encoder-weight")
     rank: int | None = None  # the only one it has
 
 
@@ -107,18 +113,35 @@ VIEWS: dict[str, View] = _by_name(
             "Gradients ∂L/∂h at the residual stream, one a token.",
             fitted_on="activations",
             judged_on=("gradients",),
+            kind="representation",
         ),
         View(
             "weight",
             "Rows of G = Σ δxᵀ, the gradient of a matrix that reads the residual stream, in its input space.",
             fitted_on="inputs",
             judged_on=("gradients",),
+            kind="weight",
         ),
         View(
             "embedding",
             "Rows of the gradient of the input embedding, and of its update; one a type.",
             fitted_on="activations",
             judged_on=("gradients", "gradients-out", "update", "update-raw"),
+            kind="embedding",
+        ),
+        View(
+            f"{ENCODER}representation",
+            "The same as `representation` in the encoder of an encoder-decoder, one a source token.",
+            fitted_on="activations",
+            judged_on=("gradients",),
+            kind="representation",
+        ),
+        View(
+            f"{ENCODER}weight",
+            "The same as `weight` in the encoder of an encoder-decoder.",
+            fitted_on="inputs",
+            judged_on=("gradients",),
+            kind="weight",
         ),
     ]
 )
@@ -195,14 +218,14 @@ NULLS: dict[str, Null] = _by_name(
             "pairing",
             breaks="which error signal meets which input: sequences are permuted",
             otherwise="error signals that meet the inputs of other sequences give as much, by the sum G = Σ δxᵀ",
-            views=("weight",),
+            views=("weight", f"{ENCODER}weight"),
             needs="inputs and deltas of shape (n, T, ·)",
         ),
         Null(
             "pairing-token",
             breaks="which error signal meets which input: tokens are permuted",
             otherwise="error signals that meet the inputs of other tokens give as much",
-            views=("weight",),
+            views=("weight", f"{ENCODER}weight"),
             ladder=False,
             needs="inputs and deltas as rows or Moments",
             live=False,  # error signals that are kept are sketched
@@ -439,6 +462,18 @@ MEASURES: dict[str, Measure] = _by_name(
             variants=(("", ""), (EQUAL_DISPLACEMENT, "cost above a control, at equal displacement")),
         ),
         Measure("removed_variance", "removed variance", "share of the stream's variance inside what was removed"),
+        Measure(
+            "router_load",
+            "load of the busiest expert",
+            "assignments of tokens to experts in the step, by layer: those of the busiest expert over the mean",
+            no_effect=1.0,
+            no_effect_label="even: 1",
+            variants=(
+                ("busiest", ""),
+                ("effective", "experts in use, effective number"),
+                ("unused", "share of experts without a token"),
+            ),
+        ),
         Measure("unigram_entropy", "unigram entropy", "loss of a model that knows token frequencies only", unit="nats"),
         Measure("frequency_correlation", "correlation with log count", no_effect=0.0),
         Measure("type_place", "distance of a type to the centroid"),

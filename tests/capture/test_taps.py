@@ -263,7 +263,7 @@ def test_wrappers_are_seen_through():
 @pytest.mark.parametrize(
     ("act", "message"),
     [
-        (lambda: find_sites(nn.Linear(3, 3)), "must have a list of blocks"),
+        (lambda: find_sites(nn.Linear(3, 3)), "must have a chain of blocks"),
         (lambda: find_sites(build("plain"), blocks=["encoder.layer.0"]), "nearest: encoder.layers.0"),
         (lambda: find_sites(build("plain"), weights=["head"]), "inside a block"),
     ],

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+IGNORED = -100
 
 
 @dataclass(slots=True, eq=False)
 class Batch:
     """One forward call: its token ids and mask ``(B, T)`` where they are known, and its number in the step.
 
-    A call without autograd (``trained`` false) is an evaluation in between and is not handed on.
+    A call without autograd (``trained`` false) is an evaluation in between and is not handed on. An encoder-decoder has
+    two of one number: ``source`` then are the ids and the mask of what the encoder was given, by which sequences are
+    told apart in both.
     """
 
     number: int
@@ -25,7 +29,11 @@ class Batch:
     documents: Tensor | None = None  # (B,), which document each sequence is of, where the caller says so
     trained: bool = True
     sixteen_bit: bool = False  # computed under autocast: what passes is no finer than that, whatever its dtype
-    blocks_called: int = 0
+    encoder: bool = False
+    source: tuple[Tensor, Tensor | None] | None = None
+    layer: int = 0  # of the last block that was entered
+    under_way: bool = False  # whether it is still at work
+    shape: torch.Size | None = None  # sequences and positions of what entered the first block
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,6 +47,7 @@ class Call:
     random_cuda: Tensor | None
     device_type: str
     autocast: torch.dtype | None
+    decoder: list[Tensor] = field(default_factory=list)  # ids that a model made for its decoder, from the labels
 
     @classmethod
     def now(cls, batch: Batch, args: tuple[Any, ...], kwargs: dict[str, Any], device: torch.device) -> Call:
@@ -73,10 +82,26 @@ class Call:
                         buffer.copy_(before)
 
 
+def of_both(batch: Batch) -> tuple[Batch, Batch]:
+    """The batches of the decoder and the encoder, from what the call of an encoder-decoder says of its source."""
+    source = None if batch.tokens is None else (batch.tokens, batch.mask)
+    decoder = replace(batch, tokens=None, mask=None, source=source)
+    return decoder, replace(batch, labels=None, encoder=True, source=source)
+
+
+def with_decoder_tokens(batch: Batch, tokens: Tensor, mask: Any) -> None:
+    """Tell the batch of a decoder its token ids; without a mask, positions that no label asks for are padding."""
+    batch.tokens = tokens
+    if isinstance(mask, Tensor) and mask.shape == tokens.shape:
+        batch.mask = mask
+    elif batch.labels is not None and batch.labels.shape == tokens.shape:
+        batch.mask = batch.labels != IGNORED
+
+
 def as_batch(number: int, args: tuple[Any, ...], kwargs: dict[str, Any], documents: Tensor | None = None) -> Batch:
     """What a call of the model says about its tokens."""
     tokens = kwargs.get("input_ids", args[0] if args else None)
-    tokens = tokens if _is_tokens(tokens) else None
+    tokens = tokens if is_tokens(tokens) else None
     mask, labels = kwargs.get("attention_mask"), kwargs.get("labels")
     fits = isinstance(mask, Tensor) and tokens is not None and mask.shape == tokens.shape
     return Batch(
@@ -90,5 +115,6 @@ def as_batch(number: int, args: tuple[Any, ...], kwargs: dict[str, Any], documen
     )
 
 
-def _is_tokens(x: Any) -> bool:
+def is_tokens(x: Any) -> bool:
+    """Whether something is a batch of token ids."""
     return isinstance(x, Tensor) and x.ndim == 2 and not x.is_floating_point() and not x.is_complex()

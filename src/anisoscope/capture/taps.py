@@ -20,10 +20,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from anisoscope.capture.calls import Batch, Call, as_batch
+from anisoscope.capture.calls import Batch, Call, as_batch, is_tokens, of_both, with_decoder_tokens
 from anisoscope.capture.compiled import around
-from anisoscope.capture.sites import SiteKey, Sites, unwrapped
+from anisoscope.capture.maps import Router
+from anisoscope.capture.sites import Site, SiteKey, Sites, unwrapped
+from anisoscope.capture.trace import leaves
 from anisoscope.errors import AnisoscopeError, broken
+from anisoscope.vocabulary import ENCODER
 
 
 class Listener:
@@ -41,6 +44,9 @@ class Listener:
     def pair(self, at: SiteKey, x_BTD: Tensor, delta_BTF: Tensor, batch: Batch) -> None:
         """Input of a linear map and gradient of its output."""
 
+    def routed(self, router: Router, experts: Tensor, batch: Batch) -> None:
+        """Which experts each token went to: indices, the last dimension holding those of one token."""
+
     def looked_up(self, tokens: Tensor, gradient: Tensor, batch: Batch) -> None:
         """Ids that entered the embedding, and the gradient of the vectors that came out."""
 
@@ -54,6 +60,8 @@ class _Line:
 
     listener: Listener | None
     heard: set[tuple[str, SiteKey]]
+    left_out: dict[SiteKey, str]
+    refused: dict[str, str]  # blocks that are known not to hold one vector a token, and why
     error: Exception | None = None
     seconds: float = 0.0  # spent listening
 
@@ -72,6 +80,24 @@ class _Line:
         except Exception as error:
             self.error, self.listener = error, None
         self.seconds += time.perf_counter() - began
+
+    def turned(self, x: Tensor, batch: Batch, site: Site, at: SiteKey) -> Tensor | None:
+        """As ``(B, T, ·)``; nothing where it does not hold one vector a token, and a word why."""
+        if site.name in self.refused and site.view.endswith("representation"):
+            self.left_out.setdefault(at, self.refused[site.name])
+            return None
+        expected = batch.shape if batch.tokens is None else batch.tokens.shape
+        if x.ndim == 2 and expected is not None and x.shape[0] == expected.numel():
+            x = x.reshape(*expected, x.shape[1])
+        elif x.ndim == 3 and site.layout != "BTD":
+            x = x.transpose(0, 1) if site.layout == "TBD" else x.transpose(1, 2)
+        if x.ndim == 3 and expected is None:
+            batch.shape = expected = x.shape[:2]
+        if x.ndim == 3 and x.shape[:2] == expected:
+            return x
+        of = "the text has" if batch.tokens is not None else "the first block was given"
+        self.left_out.setdefault(at, f"it has shape {tuple(x.shape)} where {of} {tuple(expected or ())} positions")
+        return None
 
 
 @dataclass(slots=True, eq=False)
@@ -104,31 +130,41 @@ class Taps:
     heard: set[tuple[str, SiteKey]] = field(default_factory=set)
     frozen: set[tuple[str, SiteKey]] = field(default_factory=set)  # below all that is trained: there is no gradient
     calls: list[Call] = field(default_factory=list)
-    first_hidden: Tensor | None = None  # the earliest tapped tensor with a gradient, of the latest call
-    blocks_called: int = 0  # in one forward pass; more than there are blocks where some are shared
+    first_hidden: dict[str, Tensor] = field(default_factory=dict)  # earliest with a gradient, of the latest call
+    left_out: dict[SiteKey, str] = field(default_factory=dict)  # what passed and could not be watched, and why
+    blocks_called: int = 0  # the highest layer in one forward pass; above that of the last block where some are shared
     _forwards: int = 0
     _sequences: int = 0  # how many have passed
     _batch: Batch | None = None
+    _encoder: Batch | None = None  # of an encoder-decoder, the batch of the encoder
     _off: list[Callable[[], None]] = field(default_factory=list)
-    _names: dict[nn.Module, str] = field(default_factory=dict)
+    _sites: dict[nn.Module, Site] = field(default_factory=dict)
+    _called: set[nn.Module] = field(default_factory=set)
     _pending: dict[nn.Module, list[tuple[SiteKey, Batch]]] = field(default_factory=dict)
-    _turns: dict[nn.Module, Callable[[Tensor], Tensor]] = field(default_factory=dict)
     _line: _Line | None = None
 
     def __enter__(self) -> Taps:
         """Attach."""
-        self._line, self._forwards, self._sequences = _Line(self.listener, self.heard), 0, 0
+        self._line, self._forwards, self._sequences = (
+            _Line(self.listener, self.heard, self.left_out, self.sites.left_out),
+            0,
+            0,
+        )
         root = unwrapped(self.model)
         self._off.append(around(root, self._begin, None))
-        self._names = {site.module: site.name for site in (*self.sites.blocks, *self.sites.weights)}
+        self._sites = {site.module: site for site in (*self.sites.weights, *self.sites.blocks)}
+        weights = {site.module: None for site in self.sites.weights}
         for module in {site.module: None for site in self.sites.blocks}:
             self._off.append(around(module, self._entering, self._left))
-        layouts = {site.layer: _layout(site.module) for site in self.sites.blocks}
-        self._turns = {site.module: layouts[site.layer] for site in self.sites.weights}
-        for module in self._turns:
+        for module in weights:
             self._off.append(around(module, None, self._mapped))
+        for router in self.sites.routers:
+            self._off.append(self._listen_to_router(router))
+        if self.sites.inputs is not None:
+            self._off.append(around(self.sites.inputs, self._decoder_begins, None))
         if self.sites.embedding is not None:
-            self._off.append(around(self.sites.embedding.module, None, self._looked_up))
+            for module in self.sites.lookups or (self.sites.embedding.module,):
+                self._off.append(around(module, None, self._looked_up))
             if self.sites.tied:
                 self._listen_to_table(self.sites.embedding.module)
         return self
@@ -140,7 +176,8 @@ class Taps:
         while self._off:
             self._off.pop()()
         self._pending.clear()
-        self._batch = self.first_hidden = None
+        self._batch = self._encoder = None
+        self.first_hidden = {}
 
     @property
     def seconds(self) -> float:
@@ -158,16 +195,18 @@ class Taps:
             )
         # Frozen layers are below those that are trained: where no gradient came at all, that is not the reason.
         excused = self.frozen if any(kind == "gradient" for kind, _ in self.heard) else set()
+        heard = self.heard | excused
+        heard |= {(kind, at) for kind in ("activation", "gradient", "pair") for at in self.missing()}
         silent = [
             f"no {kind} at {site.name}"
             for kind, sites in (("activation", self.sites.blocks), ("gradient", self.sites.blocks))
             for site in sites
-            if self._wanted(site.layer) and (kind, site.key) not in self.heard | excused
+            if self._wanted(site.layer) and (kind, site.key) not in heard
         ]
         silent += [
             f"no input and error signal at {site.name}"
             for site in self.sites.weights
-            if self._wanted(site.layer) and ("pair", site.key) not in self.heard | excused
+            if self._wanted(site.layer) and ("pair", site.key) not in heard and not self._dropped(site.layer, site.view)
         ]
         if silent:
             more = f" and {len(silent) - 4} more" if len(silent) > 4 else ""
@@ -175,6 +214,21 @@ class Taps:
                 f"taps never fired: {', '.join(silent[:4])}{more}; was backward called inside the step, is the model "
                 "the one that was given to the scope, and was no module replaced since?"
             )
+
+    def missing(self) -> dict[SiteKey, str]:
+        """Places of which there is nothing this time, and why: blocks that were dropped, shapes that do not fit."""
+        dropped = {
+            site.key: f"{site.name} was not called in this step"
+            for site in self.sites.blocks
+            if self._called and site.module not in self._called and self._wanted(site.layer)
+        }
+        return dropped | self.left_out
+
+    def _dropped(self, layer: int, view: str) -> bool:
+        """Whether the block of a map was not called, though others were."""
+        encoder = any(site.view == view and site.encoder for site in self.sites.weights)
+        blocks = [site for site in self.sites.blocks if site.layer == layer and site.encoder == encoder]
+        return bool(self._called) and all(site.module not in self._called for site in blocks)
 
     def require_no_error(self) -> None:
         """Raise what the listener raised."""
@@ -190,10 +244,26 @@ class Taps:
         self._batch = as_batch(self._forwards, args, kwargs)
         if self._batch.trained:
             self._batch.documents = self._own_documents(self._batch)
-        self.first_hidden = None
+        self.first_hidden, self._encoder = {}, None
         self._forwards += 1
         if self.remember and self._batch.trained:
             self.calls.append(Call.now(self._batch, args, kwargs, next(module.parameters()).device))
+        if self.sites.has_encoder:
+            mask = kwargs.get("decoder_attention_mask")
+            self._batch, self._encoder = of_both(self._batch)
+            if is_tokens(kwargs.get("decoder_input_ids")):
+                with_decoder_tokens(self._batch, kwargs["decoder_input_ids"], mask)
+
+    def _decoder_begins(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """What a decoder is given may have been made of the labels, inside the model."""
+        tokens = kwargs.get("input_ids", args[0] if args else None)
+        if in_backward() or self._batch is None or self._batch.tokens is not None:
+            return
+        if not isinstance(tokens, Tensor) or not is_tokens(tokens):
+            return
+        with_decoder_tokens(self._batch, tokens, kwargs.get("attention_mask"))
+        if self.calls and self.calls[-1].batch.number == self._batch.number:
+            self.calls[-1].decoder.append(tokens)
 
     def _own_documents(self, batch: Batch) -> Tensor | None:
         """The next ids of documents, one for each sequence of the call."""
@@ -206,16 +276,41 @@ class Taps:
         line = self._line
         if in_backward() or line is None or not args or not isinstance(args[0], Tensor):
             return
-        tokens, batch = args[0], self._current()
+        tokens, batch = args[0], self._current(encoder=self._is_source(args[0]))
         if not isinstance(output, Tensor) or not output.requires_grad or not batch.trained:
             return
-        if self.first_hidden is None:
-            self.first_hidden = output
+        self.first_hidden.setdefault("encoder" if batch.encoder else "", output)
 
         def arrived(gradient: Tensor) -> None:
             line.say(gradient.device.type, lambda listener: listener.looked_up(tokens, gradient.detach(), batch))
 
         output.register_hook(arrived)
+
+    def _is_source(self, tokens: Tensor) -> bool:
+        """Whether ids are what the encoder of an encoder-decoder was given."""
+        own = None if self._encoder is None else self._encoder.tokens
+        return own is not None and tokens.shape == own.shape and tokens.data_ptr() == own.data_ptr()
+
+    def _listen_to_router(self, router: Router) -> Callable[[], None]:
+        """Read the indices of experts where the trace found them."""
+
+        def tell(found: Any) -> None:
+            line, batch = self._line, self._current(encoder=router.view.startswith(ENCODER))
+            if line is not None and isinstance(found, Tensor) and not in_backward() and self._counts(batch):
+                line.say(found.device.type, lambda listener: listener.routed(router, found.detach(), batch))
+
+        def given(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            if isinstance(router.where, str):
+                tell(kwargs.get(router.where))
+            elif router.where < len(args):
+                tell(args[router.where])
+
+        def gives(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+            parts = leaves(output)
+            if isinstance(router.where, int) and router.where < len(parts):
+                tell(parts[router.where])
+
+        return around(router.module, given, None) if router.side == "in" else around(router.module, None, gives)
 
     def _listen_to_table(self, embedding: nn.Module) -> None:
         weight, line = getattr(embedding, "weight", None), self._line
@@ -230,77 +325,90 @@ class Taps:
         self._off.append(weight.register_hook(arrived).remove)
 
     def _entering(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        batch = self._current()
-        if in_backward() or not self._counts(batch) or batch.blocks_called > 0:
+        site = self._sites[module]
+        batch = self._current(encoder=site.encoder)
+        if in_backward() or not self._counts(batch):
             return
-        hidden = args[0] if args else kwargs.get("hidden_states")
-        if isinstance(hidden, Tensor):
-            self._see(SiteKey(0), hidden, batch, _layout(module))
+        self._called.add(module)
+        is_first = batch.layer == 0
+        # A block that was dropped leaves its number unused; one that is called again goes on from the last.
+        batch.layer, batch.under_way = max(site.layer, batch.layer + 1), True
+        hidden = next((x for x in (*args, *kwargs.values()) if _is_hidden(x)), None)
+        if is_first and hidden is not None:
+            self._see(SiteKey(0, self.sites.entrance if site.encoder else ""), hidden, batch, site)
 
     def _left(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-        hidden = _first_tensor(output)
+        hidden, site = _first_tensor(output), self._sites[module]
         if hidden is None:
             return
         if in_backward():
             again = self._recomputed(module)
             if again is not None:
-                self._listen(again[0], hidden, again[1], _layout(module))
+                self._listen(again[0], hidden, again[1], site)
             return
-        batch = self._current()
+        batch = self._current(encoder=site.encoder)
         if not self._counts(batch):
             return
-        batch.blocks_called += 1
-        self.blocks_called = max(self.blocks_called, batch.blocks_called)
-        at = SiteKey(batch.blocks_called, self._names[module])
-        self._see(at, hidden, batch, _layout(module))
+        batch.under_way = False
+        self.blocks_called = max(self.blocks_called, batch.layer)
+        at = SiteKey(batch.layer, site.name)
+        self._see(at, hidden, batch, site)
         self._expect_again(module, at, batch)
 
     def _mapped(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         x, y = (args[0] if args else None), _first_tensor(output)
         if not isinstance(x, Tensor) or y is None:
             return
+        site = self._sites[module]
         if in_backward():
             again = self._recomputed(module)
             if again is None:
                 return
             at, batch = again
         else:
-            batch = self._current()
+            batch = self._current(encoder=site.encoder)
             if not batch.trained:
                 return
-            at = SiteKey(batch.blocks_called + 1, self._names[module])  # its block is under way
+            # Some blocks begin only after their maps: lists of attention, MLP and norms.
+            at = SiteKey(batch.layer if batch.under_way else max(site.layer, batch.layer + 1), site.name)
             self._expect_again(module, at, batch)
         if torch.is_grad_enabled() and not y.requires_grad:
             self.frozen.add(("pair", at))
         if not y.requires_grad or not self._wanted(at.layer):
             return
-        turn, line = self._turns[module], self._line
+        line = self._line
         assert line is not None, "hooks exist only while attached"
-        x = turn(_unflattened(x.detach(), batch))
+        seen = line.turned(x.detach(), batch, site, at)
+        if seen is None:
+            return
 
         def arrived(delta: Tensor) -> None:
-            line.tell("pair", at, x, turn(_unflattened(delta.detach(), batch)), batch=batch)
+            turned = line.turned(delta.detach(), batch, site, at)
+            if turned is not None:
+                line.tell("pair", at, seen, turned, batch=batch)
 
         y.register_hook(arrived)
 
-    def _see(self, at: SiteKey, hidden: Tensor, batch: Batch, turn: Callable[[Tensor], Tensor]) -> None:
-        if not self._wanted(at.layer):
-            return
+    def _see(self, at: SiteKey, hidden: Tensor, batch: Batch, site: Site) -> None:
         assert self._line is not None, "hooks exist only while attached"
-        self._line.tell("activation", at, turn(hidden.detach()), batch=batch)
-        self._listen(at, hidden, batch, turn)
+        seen = self._line.turned(hidden.detach(), batch, site, at) if self._wanted(at.layer) else None
+        if seen is None:
+            return
+        self._line.tell("activation", at, seen, batch=batch)
+        self._listen(at, hidden, batch, site)
 
-    def _listen(self, at: SiteKey, hidden: Tensor, batch: Batch, turn: Callable[[Tensor], Tensor]) -> None:
+    def _listen(self, at: SiteKey, hidden: Tensor, batch: Batch, site: Site) -> None:
         line = self._line
         if torch.is_grad_enabled() and not hidden.requires_grad:
             self.frozen.add(("gradient", at))
-        if not hidden.requires_grad or line is None or not self._wanted(at.layer):
+        if not hidden.requires_grad or line is None or not self._wanted(at.layer) or at in self.left_out:
             return
-        if self.first_hidden is None:
-            self.first_hidden = hidden
+        self.first_hidden.setdefault("encoder" if batch.encoder else "", hidden)
 
         def arrived(gradient: Tensor) -> None:
-            line.tell("gradient", at, turn(gradient.detach()), batch=batch)
+            seen = line.turned(gradient.detach(), batch, site, at)
+            if seen is not None:
+                line.tell("gradient", at, seen, batch=batch)
 
         hidden.register_hook(arrived)
 
@@ -317,11 +425,11 @@ class Taps:
     def _counts(self, batch: Batch) -> bool:
         return batch.trained or self.evaluations
 
-    def _current(self) -> Batch:
+    def _current(self, *, encoder: bool = False) -> Batch:
         if self._batch is None:  # a block called without its model
             self._batch = Batch(self._forwards, None, None, None, trained=torch.is_grad_enabled())
             self._forwards += 1
-        return self._batch
+        return self._encoder if encoder and self._encoder is not None else self._batch
 
 
 def in_backward() -> bool:
@@ -340,16 +448,5 @@ def _first_tensor(output: Any) -> Tensor | None:
     return None
 
 
-def _unflattened(x: Tensor, batch: Batch) -> Tensor:
-    """``(B, T, ·)`` also from a block that flattens its tokens before the MLP."""
-    if x.ndim == 2 and batch.tokens is not None and x.shape[0] == batch.tokens.numel():
-        return x.reshape(*batch.tokens.shape, x.shape[1])
-    return x
-
-
-def _layout(block: nn.Module) -> Callable[[Tensor], Tensor]:
-    """How to bring what a block handles to ``(B, T, D)``: some have positions first."""
-    attention = getattr(block, "self_attn", None)
-    if isinstance(attention, nn.MultiheadAttention) and not attention.batch_first:
-        return lambda hidden: hidden.transpose(0, 1)
-    return lambda hidden: hidden
+def _is_hidden(x: Any) -> bool:
+    return isinstance(x, Tensor) and x.is_floating_point() and x.ndim > 1

@@ -1,4 +1,4 @@
-"""``anisoscope doctor``: what this installation and this machine have, and what they lack."""
+"""``anisoscope doctor``: what this installation and this machine have and lack, or what a scope watches in a model."""
 
 from __future__ import annotations
 
@@ -25,20 +25,42 @@ class DoctorCommand(CommandOptions):
         default=False,
         alias="json",
         description="Print JSON: `ok`, and `findings` with `name` `status` (ok, missing, broken, unknown) `value` "
-        "`fix` `needed`.",
+        "`fix` `needed`. Of a model: `model`, `how`, `sites` with `view` `layer` `site`, `routers`, `notes`.",
+    )
+    trust_remote_code: Annotated[bool, Parameter(negative=())] = Field(
+        default=False, description="Run the code that a model brings along; of a MODEL alone."
     )
 
 
-def doctor(*, options: Annotated[DoctorCommand, Parameter(name="*")] = DoctorCommand()) -> None:  # noqa: B008
+def doctor(
+    model: str | None = None,
+    *,
+    options: Annotated[DoctorCommand, Parameter(name="*")] = DoctorCommand(),  # noqa: B008
+) -> None:
     """Say what is installed, which devices there are, and what is missing with the line that gets it.
 
-    Exit status 1 if something that the core needs is missing or broken; a missing extra is none of that.
+    With a MODEL, say instead what a scope would watch in it and why: blocks, linear maps, embedding, routers. Its
+    configuration is enough: no weights are read. Exit status 1 if something that the core needs is missing or broken;
+    a missing extra is none of that.
 
     For example:
 
     * `anisoscope doctor`
     * `anisoscope doctor --json`
+    * `anisoscope doctor runs/mine/checkpoint-500`
+    * `anisoscope doctor gpt2`
+
+    Parameters
+    ----------
+    model
+        Folder of a model or of its configuration, or its name on the hub.
+
     """
+    if model is not None:
+        from anisoscope.cli.watched import show_model
+
+        show_model(model, as_data=options.json_, trust_remote_code=options.trust_remote_code)
+        return
     from anisoscope.cli.probes import examined
 
     findings = examined()

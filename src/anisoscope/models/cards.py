@@ -57,7 +57,7 @@ class Maker:
 def describe(located: Located, *, objective: Objective | None = None, trust_remote_code: bool = False) -> Card:
     """Read the configuration and build the model without memory, on the meta device, to count its parameters."""
     needs_gguf(located)
-    config = _configuration(located, trust_remote_code)
+    config = read_configuration(located, trust_remote_code)
     notes: list[str] = []
     chosen = objective or _objective(located, config)
     maker = maker_of(located, config, chosen, trust_remote_code)
@@ -139,7 +139,8 @@ def is_body(name: str, model: nn.Module) -> bool:
     return not (prefix and hasattr(model, prefix)) or name.startswith(f"{prefix}.")
 
 
-def _configuration(located: Located, trust_remote_code: bool) -> Any:
+def read_configuration(located: Located, trust_remote_code: bool) -> Any:
+    """The configuration of a model, without its weights."""
     transformers = library()
     importlib.import_module("anisoscope.models.twins")  # makes our own models known to transformers
     options: dict[str, Any] = {"local_files_only": True}

@@ -8,7 +8,7 @@ from dataclasses import replace
 from anisoscope.observe.judging import Each, Evidences, Proxies, Question, Request, each_in_turn, fit_proxies
 from anisoscope.observe.rows import Row, evidence_rows, place_columns, row, stamp
 from anisoscope.observe.statistics import Observation
-from anisoscope.vocabulary import MAIN_SUBSET
+from anisoscope.vocabulary import MAIN_SUBSET, VIEWS
 
 _CONCEPTS, _TOKENS = 8, 6
 
@@ -19,7 +19,7 @@ def rank_questions(observed: Observation, request: Request, each: Each = each_in
     if not request.ranks:
         return []
     asked = [replace(bare, rank=rank, isotropy=False) for rank in request.ranks]
-    views = ("representation", "weight")
+    views = tuple(view.name for view in VIEWS.values() if view.kind != "embedding")
     if request.proxies[0] not in ("pca", "svd"):
         return [Question(fit_proxies(observed, one, each, views=views), one, {}) for one in asked]
     highest = fit_proxies(observed, replace(bare, rank=max(request.ranks)), each, views=views)
@@ -46,7 +46,7 @@ def concept_rows(observed: Observation, proxies: Proxies) -> list[Row]:
     """
     rows: list[Row] = []
     for place, (first, _) in proxies.items():
-        if place.proxy != "semi_nmf" or place.view != "representation" or first.factors is None:
+        if place.proxy != "semi_nmf" or VIEWS[place.view].kind != "representation" or first.factors is None:
             continue
         tokens = observed.cloud(place.view, place.at, "activations", 0).sample(place.subset).tokens
         common = stamp(observed) | place_columns(place) | {"tensor": "activations", "timing": "rolling"}

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from anisoscope.capture.sites import Sites
+from anisoscope.capture.sites import SiteKey, Sites
 from anisoscope.capture.taps import Taps
 from anisoscope.observe.embedding import read_tables, table_of, vocabulary_of
 from anisoscope.observe.gathering import RESERVOIR_ROWS, Gathering
@@ -51,7 +51,7 @@ class Assembly:
         ``shares`` is what each forward call counts for in the loss of all; ``passed`` is told of passes that are done.
         """
         others: dict[str, Statistics] = {}
-        missing: dict[str, str] = {}
+        missing: dict[str | SiteKey, str] = {**taps.missing()}
         for null in self.label_nulls:
             found = self._under_other_labels(model, taps, null, step, shares, refused)
             if isinstance(found, str):

@@ -49,9 +49,8 @@ def choose(model: nn.Module, sites: Sites | Sequence[str] | None, views: Sequenc
 
 def _chosen_views(sites: Sites, views: Sequence[str] | None) -> tuple[str, ...]:
     weight = getattr(sites.embedding.module, "weight", None) if sites.embedding is not None else None
-    has = {
-        "representation": bool(sites.blocks),
-        "weight": bool(sites.weights),
+    watched = {site.view for site in sites.blocks if site.name not in sites.left_out}
+    has = {view: view in watched or any(site.view == view for site in sites.weights) for view in VIEWS} | {
         "embedding": weight is not None and weight.ndim == 2 and weight.requires_grad,
     }
     if views is None:

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 
 import torch
 
-from anisoscope.capture.sites import Sites, linear_shape
+from anisoscope.capture.maps import linear_shape
+from anisoscope.capture.sites import Sites
 from anisoscope.errors import broken
 from anisoscope.observe.embedding import vocabulary_of
 from anisoscope.observe.gathering import SKETCH
@@ -26,11 +27,14 @@ def layer_bytes(sites: Sites, views: Sequence[str], *, rows: int, label_nulls: i
     Batches smaller than ``rows`` keep fewer rows and take less.
     """
     width = _width(sites)
-    found = dict.fromkeys(range(len(sites.blocks) + 1), 0)
-    if "representation" in views:
-        own, under_labels = 2 * _cloud(width, rows), _cloud(width, rows)
-        found = dict.fromkeys(found, own + label_nulls * under_labels)
-    for site in sites.weights if "weight" in views else ():
+    found = dict.fromkeys(sites.layers, 0)
+    own, under_labels = 2 * _cloud(width, rows), _cloud(width, rows)
+    for site in sites.blocks:  # of an encoder-decoder, two a layer
+        for layer in (0, 1) if site.layer == 1 else (site.layer,):
+            found[layer] += own + label_nulls * under_labels if site.view in views else 0
+    for site in sites.weights:
+        if site.view not in views:
+            continue
         into, out = linear_shape(site.module) or (width, 4 * width)
         gradient = _FOLDS * into * out * 4
         kept = _kept(into, rows) + _kept(SKETCH + 1, rows)
@@ -62,6 +66,8 @@ def _kept(width: int, rows: int) -> int:
 
 def _width(sites: Sites) -> int:
     """Width of the residual stream: what the first linear map reads; the embedding of some models is narrower."""
+    if sites.width is not None:
+        return sites.width
     shape = next((found for site in sites.weights if (found := linear_shape(site.module))), None)
     if shape is not None:
         return shape[0]

@@ -12,20 +12,21 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from anisoscope.capture.calls import Batch
+from anisoscope.capture.calls import IGNORED, Batch
+from anisoscope.capture.maps import Router
 from anisoscope.capture.sites import SiteKey
 from anisoscope.capture.taps import Listener
 from anisoscope.observe.statistics import Name, Statistics, merged
 from anisoscope.stats.aside import Aside
 from anisoscope.stats.batched import Batched
 from anisoscope.stats.counts import TokenCounts
-from anisoscope.stats.hashing import second_fold, unit_keys
+from anisoscope.stats.hashing import second_fold, sequence_keys, unit_keys
 from anisoscope.stats.reservoir import Selection
 from anisoscope.stats.running import Running, moments_of_few
+from anisoscope.vocabulary import ENCODER
 
 SKETCH = 32
 RESERVOIR_ROWS = 8192
-IGNORED = -100
 _RECENT = 8
 
 
@@ -85,11 +86,11 @@ class Gathering(Listener):
     _sums: Statistics = field(default_factory=dict)
     _running: dict[Name, Running] = field(default_factory=dict)
     _firsts: dict[Name, list[tuple[Tensor, Tensor]]] = field(default_factory=dict)
-    _batched: dict[frozenset[int] | None, Batched] = field(default_factory=dict)
-    _batch: Batched | None = None  # the one of this step
-    _pending: Passing | None = None  # the call whose clouds wait in it
+    _batched: dict[tuple[frozenset[int] | None, bool], Batched] = field(default_factory=dict)
+    _layers: frozenset[int] | None = None
+    _pending: tuple[Passing, Batched] | None = None  # the call whose clouds wait, and where
     _aside: Aside = field(default_factory=Aside)
-    _passing: dict[tuple[int, torch.device], Passing] = field(default_factory=dict)  # layers may be on several devices
+    _passing: dict[tuple[int, bool, torch.device], Passing] = field(default_factory=dict)  # layers may be on several
     _counted: set[int] = field(default_factory=set)
     _sketches: dict[tuple[int, torch.device], Tensor] = field(default_factory=dict)
 
@@ -105,13 +106,14 @@ class Gathering(Listener):
         """Go on with another step of the window, in which ``layers`` pass."""
         self.views, self.rows, self.vocabulary, self.most_tokens = views, rows, vocabulary, most_tokens
         self._passing, self._counted = {}, set()
-        self._batch = self._batched.setdefault(layers, Batched(2, self._aside)) if most_tokens else None
+        self._layers = layers
 
     def end_step(self) -> None:
         """All of the step has passed."""
-        if self._batch is not None and self._pending is not None:
-            context, self._pending = self._pending.context, None
-            self._batch.absorb(context.rest, context.first, context.first_members)
+        if self._pending is not None:
+            (call, batched), self._pending = self._pending, None
+            context = call.context
+            batched.absorb(context.rest, context.first, context.first_members)
 
     @property
     def statistics(self) -> Statistics:
@@ -131,22 +133,25 @@ class Gathering(Listener):
     def activation(self, at: SiteKey, x_BTD: Tensor, batch: Batch) -> None:
         """Absorb activations."""
         self._call(x_BTD, batch)  # tokens and sequences are counted whatever the views
-        if "representation" in self.views and not self.again:
-            self._absorb("representation", at, "activations", x_BTD, batch)
+        view = _view("representation", batch)
+        if view in self.views and not self.again:
+            self._absorb(view, at, "activations", x_BTD, batch)
 
     def gradient(self, at: SiteKey, g_BTD: Tensor, batch: Batch) -> None:
         """Absorb gradients."""
-        if "representation" in self.views:
-            self._absorb("representation", at, "gradients", g_BTD, batch)
+        view = _view("representation", batch)
+        if view in self.views:
+            self._absorb(view, at, "gradients", g_BTD, batch)
 
     def pair(self, at: SiteKey, x_BTD: Tensor, delta_BTF: Tensor, batch: Batch) -> None:
         """Absorb inputs and error signals of a linear map: the gradient of each fold, and δ sketched.
 
         The sketch has one more column, which says whether the position was labelled.
         """
-        if "weight" not in self.views:
+        view = _view("weight", batch)
+        if view not in self.views:
             return
-        call = self._call(x_BTD, batch) if self.again else self._absorb("weight", at, "inputs", x_BTD, batch)
+        call = self._call(x_BTD, batch) if self.again else self._absorb(view, at, "inputs", x_BTD, batch)
         context = call.context
         self._aside.join()
         x_BTD, delta_BTF = x_BTD[:: call.stride], delta_BTF[:: call.stride]
@@ -157,14 +162,32 @@ class Gathering(Listener):
             product = _product(delta_BTF, masked, batch.sixteen_bit)
             if self.guard:
                 product = torch.where(torch.isfinite(product.sum()), product, 0.0)
-            self._add({Name("weight", at.layer, "gradients", fold, "sum", at.name): product})
+            self._add({Name(view, at.layer, "gradients", fold, "sum", at.name): product})
         if context.kept is not None:
             sketched = (delta_BTF @ self._sketch(delta_BTF).to(delta_BTF.dtype)).float()
             marked = torch.cat([sketched, context.labelled[..., None].to(sketched.dtype)], -1)
             for fold, selection in enumerate(context.kept):
-                self._add({Name("weight", at.layer, "deltas", fold, "kept", at.name): selection.take(marked)})
+                self._add({Name(view, at.layer, "deltas", fold, "kept", at.name): selection.take(marked)})
                 if self.again:  # which error signal belongs to which input must be known there too
-                    self._add({Name("weight", at.layer, "inputs", fold, "kept", at.name): selection.take(x_BTD)})
+                    self._add({Name(view, at.layer, "inputs", fold, "kept", at.name): selection.take(x_BTD)})
+
+    def routed(self, router: Router, experts: Tensor, batch: Batch) -> None:
+        """Count the tokens that went to each expert of a layer; padding goes nowhere."""
+        if self.again:
+            return
+        chosen = experts.reshape(-1, experts.shape[-1]).long()
+        weights = torch.ones_like(chosen, dtype=torch.float32)
+        if chosen.shape[1] == router.experts:  # a mark for each expert
+            weights = (chosen != 0).float()
+            chosen = torch.arange(router.experts, device=chosen.device).expand_as(chosen)
+        mask = batch.mask if batch.mask is not None else None
+        if mask is not None and mask.numel() == chosen.shape[0]:
+            weights = weights * mask.to(chosen.device).reshape(-1, 1).bool()
+        sound = (chosen >= 0) & (chosen < router.experts)  # some send what they drop to an expert that is not there
+        load = weights.new_zeros(router.experts).index_add_(
+            0, chosen.clamp(0, router.experts - 1).flatten(), (weights * sound).flatten()
+        )
+        self._add({Name("router", router.layer, router.view, 0, "sum", router.name): load.double()})
 
     def looked_up(self, tokens: Tensor, gradient: Tensor, batch: Batch) -> None:
         """Add up the gradient of the embedding's input side, type by type."""
@@ -191,11 +214,12 @@ class Gathering(Listener):
         x_BTD = x_BTD[:: call.stride]
         name = Name(view, at.layer, tensor, -1, "rest", at.name)
         short = batch.sixteen_bit
-        if self._batch is not None:
-            if self._pending is not call:
+        if self.most_tokens:
+            if self._pending is None or self._pending[0] is not call:
                 self.end_step()
-                self._pending = call
-            self._batch.put(name, x_BTD, short=short)
+                batched = self._batched.setdefault((self._layers, batch.encoder), Batched(2, self._aside))
+                self._pending = call, batched
+            self._pending[1].put(name, x_BTD, short=short)
             return call
         context = call.context
         if name not in self._running:
@@ -216,13 +240,14 @@ class Gathering(Listener):
         self._sums = merged(self._sums, part)
 
     def _call(self, x_BTD: Tensor, batch: Batch) -> Passing:
-        key = batch.number, x_BTD.device
+        key = batch.number, batch.encoder, x_BTD.device
         if key not in self._passing:
             while len(self._passing) >= _RECENT:  # many micro-batches must not pile up; an old one is made again
                 self._passing.pop(next(iter(self._passing)))
                 self._sums, self._firsts = merged(self._sums, _few(self._firsts)), {}
             self._passing[key] = self._begun(x_BTD, batch)
-            self._counted.add(batch.number)
+            if not batch.encoder:
+                self._counted.add(batch.number)
         return self._passing[key]
 
     def _begun(self, x_BTD: Tensor, batch: Batch) -> Passing:
@@ -235,7 +260,9 @@ class Gathering(Listener):
         mask = batch.mask.to(device).bool() if given and batch.mask is not None else every
         documents = batch.documents if batch.documents is not None and len(batch.documents) == shape[0] else None
         documents = None if documents is None else documents.to(device)
-        is_new = batch.number not in self._counted
+        if documents is None and batch.source is not None:
+            documents = _sources(*batch.source).to(device)
+        is_new = batch.number not in self._counted and not batch.encoder
         if is_new:
             self._add({Name("tokens", 0, "all", 0, "sum"): mask.sum()})
         if self.most_tokens:
@@ -286,6 +313,15 @@ class Gathering(Listener):
             draw = torch.randn(width, SKETCH, generator=generator, dtype=torch.float32, device="cpu") / SKETCH**0.5
             self._sketches[width, device] = draw.to(device, non_blocking=True)
         return self._sketches[width, device]
+
+
+def _view(kind: str, batch: Batch) -> str:
+    return f"{ENCODER}{kind}" if batch.encoder else kind
+
+
+def _sources(tokens_BS: Tensor, mask_BS: Tensor | None) -> Tensor:
+    """What tells the pairs of an encoder-decoder apart: their source sequences, in both of its stacks."""
+    return sequence_keys(tokens_BS, None if mask_BS is None else mask_BS.to(tokens_BS.device).bool(), seed=0)
 
 
 def _asked_for(tokens_BT: Tensor, labels_BT: Tensor) -> Tensor:

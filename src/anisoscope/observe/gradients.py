@@ -22,6 +22,7 @@ from anisoscope.observe.kept_units import Stacked, bilinear_units, judged_bases,
 from anisoscope.observe.statistics import Cloud, Observation
 from anisoscope.stats.moments import Moments
 from anisoscope.stats.reservoir import Sample
+from anisoscope.vocabulary import VIEWS
 
 T = TypeVar("T")
 
@@ -48,7 +49,7 @@ class Gradients:
 
     def moments(self, subset: str, held: int, under: str | None = None) -> Moments:
         """Moments of all tokens; in the weight view the rows of the summed gradient serve as the cloud."""
-        if self._view == "weight":
+        if VIEWS[self._view].kind == "weight":
             return self._once(("moments", held, under), lambda: self._of_weight(held, under))
         return self._cloud(held, under).of(subset)
 
@@ -74,7 +75,8 @@ class Gradients:
 
     def sequences(self, held: int, under: str | None = None) -> Stacked:
         """Whole sequences of a linear map side by side."""
-        return self._once(("stacked", held, under), lambda: stacked_sequences(self._observed, self._at, held, under))
+        stack = stacked_sequences
+        return self._once(("stacked", held, under), lambda: stack(self._observed, self._at, held, under, self._view))
 
     def pairing(self, held: int, subspace: Subspace, draws: int, seed: int) -> PairingNull:
         """The proxy against sequences that meet other error signals."""
@@ -99,7 +101,7 @@ class Gradients:
         return self._once(("cloud", held, under), lambda: cloud(self._view, self._at, self._tensor, held, under=under))
 
     def _of_weight(self, held: int, under: str | None) -> Moments:
-        return Moments.of(self._observed.sum("weight", self._at, "gradients", held, under=under), higher=False)
+        return Moments.of(self._observed.sum(self._view, self._at, "gradients", held, under=under), higher=False)
 
     def _once(self, what: tuple[object, ...], make: Callable[[], T]) -> T:
         return self.shared.once(("gradients", *what), (), make)

@@ -28,6 +28,7 @@ from anisoscope.observe.judging import (
 from anisoscope.observe.local import local_rows
 from anisoscope.observe.memory import Memory
 from anisoscope.observe.probing import FEWEST
+from anisoscope.observe.routers import router_rows
 from anisoscope.observe.rows import (
     Row,
     drift_rows,
@@ -164,6 +165,7 @@ class Judge:
         sections["drift"] = drift_rows(observed, rolling, self._first, since="first")
         sections["drift"] += drift_rows(observed, rolling, self._previous, since="previous")
         sections["missing"] = [undetermined_row(observed, what, why) for what, why in observed.missing.items()]
+        sections["routers"] = router_rows(observed)
         sections["ranks"] = rank_rows(other_ranks, observed)
         sections["fits"] = [*fit_rows(observed, rolling, "rolling"), *fit_rows(observed, anchored, "anchored")]
         sections["concepts"] = concept_rows(observed, rolling)
@@ -270,7 +272,7 @@ def spectra_of(observed: Observation, each: Each = each_in_turn) -> dict[str, An
 
     def eigenvalues(case: tuple[str, str, SiteKey]) -> Any:
         view, tensor, at = case
-        if view == "weight" and tensor == "gradients":
+        if VIEWS[view].kind == "weight" and tensor == "gradients":
             summed = observed.sum(view, at, tensor, 0) + observed.sum(view, at, tensor, 1)
             covariance = Moments.of(summed, higher=False).covariance
         else:

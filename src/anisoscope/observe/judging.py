@@ -97,7 +97,7 @@ def fit_proxies(
         for view in VIEWS.values()
         if views is None or view.name in views
         for at in observed.sites(view.name, view.fitted_on)
-        for subset in (request.subsets if view.name == "representation" else (MAIN_SUBSET,))
+        for subset in (request.subsets if view.kind == "representation" else (MAIN_SUBSET,))
         for method in request.proxies
         if view.name in PROXIES[method].views
     ]
@@ -135,14 +135,14 @@ def judge_observation(
 
     def judge(where: tuple[str, SiteKey, str]) -> list[Evidence]:
         gradients = Gradients(observed, *where)
-        how = {"weight": _judge_weight, "embedding": _judge_embedding}.get(where[0], _judge_additive)
+        how = {"weight": _judge_weight, "embedding": _judge_embedding}.get(VIEWS[where[0]].kind, _judge_additive)
         found = [how(gradients, trial) for trial in places[where]]
         before = [trial.initial for trial in places[where] if trial.initial is not None]
         for evidence in (*found, *before):  # those of step 0 are held on to for the whole training
             forget_shared(evidence.folds)
         return found
 
-    longest_first = sorted(places, key=lambda where: where[0] != "weight")
+    longest_first = sorted(places, key=lambda where: VIEWS[where[0]].kind != "weight")
     found: dict[tuple[int, Case], Evidence] = {}
     for where, evidences in zip(longest_first, each(judge, longest_first), strict=True):
         found |= {(t.number, t.case): e for t, e in zip(places[where], evidences, strict=True)}

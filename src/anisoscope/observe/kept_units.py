@@ -50,9 +50,11 @@ class Stacked:
     unit: Tensor
 
 
-def held_units(observed: Observation, at: SiteKey, held: int, subspace: Subspace) -> BilinearUnits:
+def held_units(
+    observed: Observation, at: SiteKey, held: int, subspace: Subspace, view: str = "weight"
+) -> BilinearUnits:
     """The gradient of a linear map by sequence, of those kept of a fold, for a proxy of the other fold."""
-    return bilinear_units(stacked_sequences(observed, at, held, None), subspace)
+    return bilinear_units(stacked_sequences(observed, at, held, None, view), subspace)
 
 
 def bilinear_units(stacked: Stacked, subspace: Subspace) -> BilinearUnits:
@@ -61,14 +63,16 @@ def bilinear_units(stacked: Stacked, subspace: Subspace) -> BilinearUnits:
     return BilinearUnits(stacked.ids.cpu(), stacked.inputs, stacked.deltas, basis, stacked.unit)
 
 
-def stacked_sequences(observed: Observation, at: SiteKey, fold: int, under: str | None) -> Stacked:
+def stacked_sequences(
+    observed: Observation, at: SiteKey, fold: int, under: str | None, view: str = "weight"
+) -> Stacked:
     """Rows of whole sequences put side by side.
 
     Where all sequences are of one length and labelled alike, aligned positions are of one kind and need no strata; else
     they are: first position, labelled, unlabelled, and −1 for padding.
     """
-    rows = observed.kept("weight", at, "inputs", fold, under=under)
-    d_rows = observed.kept("weight", at, "deltas", fold, under=under)
+    rows = observed.kept(view, at, "inputs", fold, under=under)
+    d_rows = observed.kept(view, at, "deltas", fold, under=under)
     sketch, flags = d_rows.values[:, :-1].float(), d_rows.values[:, -1]
     ids, unit_of_row = torch.unique(rows.sequences, return_inverse=True)
     length = int(rows.positions.max()) + 1

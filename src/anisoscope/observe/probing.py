@@ -33,6 +33,8 @@ class _Kept(Listener):
 
     def activation(self, at: SiteKey, x_BTD: Tensor, batch: Batch) -> None:
         """Keep some rows."""
+        if batch.encoder:  # of an encoder-decoder, the layers of the decoder
+            return
         tokens = batch.tokens
         assert tokens is not None, "a probe consists of token ids"
         device = x_BTD.device  # layers may be on several

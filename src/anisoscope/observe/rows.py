@@ -70,16 +70,18 @@ def measure_rows(
     Measures of moments are of all tokens; those that need rows are of the sequences kept.
     """
     cases = [
-        (at, tensor, subset)
+        (view.name, at, tensor, subset)
+        for view in VIEWS.values()
+        if view.kind == "representation"
         for tensor in tensors
-        for at in observed.sites("representation", tensor)
+        for at in observed.sites(view.name, tensor)
         for subset in CAPTURED_SUBSETS
     ]
     asked = [method for method in methods(training=True) if method.needs != "neighbours"]
 
-    def measured(which: tuple[SiteKey, str, str]) -> list[Row]:
-        at, tensor, subset = which
-        first, second = (observed.cloud("representation", at, tensor, fold) for fold in (0, 1))
+    def measured(which: tuple[str, SiteKey, str, str]) -> list[Row]:
+        view, at, tensor, subset = which
+        first, second = (observed.cloud(view, at, tensor, fold) for fold in (0, 1))
         moments = first.of(subset).merge(second.of(subset))
         if float(moments.count) < 3:
             return []
@@ -92,7 +94,7 @@ def measure_rows(
             sample=joined(kept) if enough else None,
             most_clustered=CLUSTERED_ROWS,
         )
-        common = stamp(observed) | at_columns(at) | {"view": "representation", "tensor": tensor, "subset": subset}
+        common = stamp(observed) | at_columns(at) | {"view": view, "tensor": tensor, "subset": subset}
         common |= {"width": moments.width}
         units = kept_units(material, samples)  # before measures: the decomposition it needs serves them too
         return [
@@ -221,8 +223,10 @@ def cost_rows(step: int, tokens: int | None, cost: Cost) -> list[Row]:
     ]
 
 
-def undetermined_row(observed: Observation, what: str, why: str) -> Row:
-    """A null that could not be had at this observation, or what is to be known of the tensor ``what``."""
+def undetermined_row(observed: Observation, what: str | SiteKey, why: str) -> Row:
+    """A null that could not be had at this observation, a place left out, or what is to be known of a tensor."""
+    if isinstance(what, SiteKey):
+        return row(**stamp(observed), **at_columns(what), subset=None, measure="note", note=why)
     if what in LABEL_NULLS:
         return row(**stamp(observed), subset=None, measure="enrichment", null=what, value=math.nan, note=why)
     return row(**stamp(observed), view="embedding", tensor=what, subset=None, measure="note", note=why)

@@ -85,7 +85,7 @@ class Observation:
     step: int
     statistics: Statistics
     others: dict[str, Statistics] = field(default_factory=dict)  # the same step under other labels, by null
-    missing: dict[str, str] = field(default_factory=dict)  # nulls and tensors that could not be had, and why
+    missing: dict[str | SiteKey, str] = field(default_factory=dict)  # nulls, tensors, places not to be had, and why
     probe: dict[SiteKey, Reservoir] = field(default_factory=dict)
     tokens: int | None = None  # trained on up to and with this step
     between: Between = field(default_factory=Between)

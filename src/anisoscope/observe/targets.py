@@ -53,12 +53,12 @@ def pass_again(
             with call.again(root), torch.enable_grad():
                 loss = _loss(root, call, other, loss_fn)
                 hidden = taps.first_hidden
-                if hidden is None:
+                if not hidden:
                     raise AnisoscopeError("no tapped tensor has a gradient")
                 scale = _HALF_SCALE if call.autocast is torch.float16 else 1.0
                 scale *= 1.0 if shares is None else shares[number]
                 try:
-                    torch.autograd.grad(loss * scale, hidden)
+                    torch.autograd.grad(loss * scale, list(hidden.values()), allow_unused=True)
                 except RuntimeError as error:
                     raise AnisoscopeError(_reason(error)) from error
         taps.require_heard()
@@ -101,6 +101,8 @@ def _loss(root: nn.Module, call: Call, labels: Tensor, loss_fn: LossFn | None) -
     kwargs = dict(call.kwargs)
     if "labels" in kwargs:
         kwargs["labels"] = labels
+    if call.decoder and kwargs.get("decoder_input_ids") is None:  # which it would make of the other labels
+        kwargs["decoder_input_ids"] = call.decoder[0]
     output = root(*call.args, **kwargs)
     if loss_fn is not None:
         return loss_fn(output, labels)

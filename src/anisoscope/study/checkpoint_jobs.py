@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from anisoscope.capture.sites import SiteKey
 from anisoscope.errors import AnisoscopeError
 from anisoscope.models.cards import Card, describe
 from anisoscope.models.located import locate
@@ -224,8 +225,8 @@ def _packed(seen: Observation) -> bytes:
     occasions: dict[str, Statistics] = {"seen": seen.statistics, **seen.others}
     probe = seen.probe.items()
     occasions["probe"] = {Name("probe", at.layer, "activations", 0, "kept", at.name): kept for at, kept in probe}
-    reasons = {null: torch.frombuffer(bytearray(why.encode()), dtype=torch.uint8) for null, why in seen.missing.items()}
-    occasions["missing"] = {Name("missing", 0, null, 0, "sum"): letters for null, letters in reasons.items()}
+    reasons = {what: torch.frombuffer(bytearray(why.encode()), dtype=torch.uint8) for what, why in seen.missing.items()}
+    occasions["missing"] = {_reason_name(what): letters for what, letters in reasons.items()}
     if seen.embedding is not None:
         occasions["table"] = {_TABLE._replace(site=seen.embedding_site): seen.embedding}
     if seen.frequency is not None:
@@ -234,6 +235,13 @@ def _packed(seen: Observation) -> bytes:
             parts = {Name("tables", 0, name, k, "sum"): part for k, part in enumerate(reading.tensors())}
             occasions["frequency"] |= parts
     return Memory(seen.step, 0, occasions=occasions).to_bytes()
+
+
+def _reason_name(what: str | SiteKey) -> Name:
+    """What a reason is kept under: a place by itself, a null or a tensor by its name."""
+    if isinstance(what, SiteKey):
+        return Name("missing", what.layer, "", 0, "sum", what.name)
+    return Name("missing", 0, what, 0, "sum")
 
 
 def _unpacked(content: bytes) -> Observation:
@@ -248,7 +256,7 @@ def _unpacked(content: bytes) -> Observation:
         memory.step,
         occasions["seen"],
         {null: occasions[null] for null in LABEL_NULLS if null in occasions},
-        {name.tensor: bytes(text.tolist()).decode() for name, text in missing if isinstance(text, Tensor)},
+        {name.tensor or name.at: bytes(text.tolist()).decode() for name, text in missing if isinstance(text, Tensor)},
         {name.at: kept for name, kept in occasions.get("probe", {}).items() if isinstance(kept, Reservoir)},
         frequency=frequency,
         tables=readings,

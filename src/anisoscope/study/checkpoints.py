@@ -293,8 +293,9 @@ def _sites(card: Card, settings: Examination) -> dict[str, dict[str, str]]:
     maker = maker_of(card.located, card.config, card.objective, settings.trust_remote_code)
     with own_random(0), torch.device("meta"):
         choice = choose(maker.fresh(card.config, torch.float32), None, settings.views)
-    found = {"representation": {str(site.layer): site.name for site in choice.sites.blocks}}
-    found["weight"] = {str(site.layer): site.name for site in choice.sites.weights}
+    found: dict[str, dict[str, str]] = {"representation": {}, "weight": {}}
+    for site in (*choice.sites.blocks, *choice.sites.weights):
+        found.setdefault(site.view, {})[str(site.layer)] = site.name
     if choice.sites.embedding is not None:
         found["embedding"] = {"0": choice.sites.embedding.name}
     return found

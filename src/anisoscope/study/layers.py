@@ -74,7 +74,8 @@ class _Picked(Listener):
 
     def activation(self, at: SiteKey, x_BTD: Tensor, batch: Batch) -> None:
         """Keep some rows."""
-        self.sites.setdefault(at, []).append(x_BTD[self.chosen.to(x_BTD.device)].cpu())
+        if not batch.encoder:  # of an encoder-decoder, the layers of the decoder
+            self.sites.setdefault(at, []).append(x_BTD[self.chosen.to(x_BTD.device)].cpu())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
