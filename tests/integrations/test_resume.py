@@ -111,7 +111,8 @@ def test_lightning_keeps_the_scope_in_its_checkpoints(tmp_path):
         callback = ScopeCallback(model="net", **SMALL, **RESUMABLE, store=store)
         quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
         quiet |= {"enable_checkpointing": False, "accelerator": "cpu", "max_steps": 7}
-        data = torch.utils.data.DataLoader([text(step) for step in range(7)], batch_size=None)
+        # One batch all the time: Lightning begins an epoch anew, and a resumed training sees other batches.
+        data = torch.utils.data.DataLoader([text(0) for _ in range(7)], batch_size=None)
         lightning.Trainer(callbacks=[callback, *callbacks], **quiet).fit(Module(), data, ckpt_path=path)
 
     fitted(tmp_path / "whole")
