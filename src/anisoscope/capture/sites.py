@@ -98,7 +98,7 @@ def find_sites(model: nn.Module, *, blocks: Sequence[str] | None = None, weights
         raise broken(
             "a model must have a list of blocks (a ModuleList or Sequential of one class with parameters)",
             f"{type(model).__name__} without one",
-            "name them: blocks=['encoder.0', 'encoder.1', …]",
+            "name them with CaptureOptions(sites=['encoder.0', 'encoder.1', …])",
         )
     block_sites = tuple(Site(name, "representation", i + 1, module) for i, (name, module) in enumerate(chosen))
     notes: list[str] = []
