@@ -21,6 +21,7 @@ _HOME = {
     "Neighbours": "geometry.neighbours",
     "Reservoir": "stats.reservoir",
     "Scope": "scope",
+    "ScopeWarning": "errors",
     "SessionOptions": "observe.options",
     "Subspace": "geometry.subspace",
     "TokenCounts": "stats.counts",
@@ -76,6 +77,7 @@ __all__ = [*_HOME, "__version__"]  # pyright: ignore[reportUnsupportedDunderAll]
 if TYPE_CHECKING:
     from anisoscope.capture.compiled import install_taps as install_taps
     from anisoscope.errors import AnisoscopeError as AnisoscopeError
+    from anisoscope.errors import ScopeWarning as ScopeWarning
     from anisoscope.evidence.cross_fit import cross_fit as cross_fit
     from anisoscope.evidence.cross_fit import cross_fit_weight as cross_fit_weight
     from anisoscope.evidence.energy import energy_share as energy_share

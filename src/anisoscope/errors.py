@@ -13,6 +13,10 @@ class DamagedFileError(AnisoscopeError, ValueError):
     """A file is not what its name says, or ends too early."""
 
 
+class ScopeWarning(UserWarning):
+    """Something that a scope cannot observe, and why; the training goes on."""
+
+
 class BrokenRuleError(ValueError):
     """A caller's mistake, told apart from a ``ValueError`` that a library raised."""
 

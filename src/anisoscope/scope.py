@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import os
 import time
-import warnings
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,7 +24,7 @@ from anisoscope.capture.schedule import Schedule
 from anisoscope.capture.sites import unwrapped
 from anisoscope.capture.taps import Taps
 from anisoscope.errors import AnisoscopeError, broken
-from anisoscope.geometry.subspace import Method, Subspace, proxy_name
+from anisoscope.geometry.subspace import Method, Subspace
 from anisoscope.observe.agreement import Said, agreed, parted
 from anisoscope.observe.assemble import Assembly
 from anisoscope.observe.beside import JudgeBeside
@@ -35,21 +35,26 @@ from anisoscope.observe.finalize import UpdateWait
 from anisoscope.observe.gathering import Gathering
 from anisoscope.observe.judge import Brief
 from anisoscope.observe.judging import Request
+from anisoscope.observe.logged import LoggedValues
 from anisoscope.observe.memory import Memory
+from anisoscope.observe.notices import Notices, remedy, show
 from anisoscope.observe.options import CaptureOptions, EvidenceOptions, SessionOptions
+from anisoscope.observe.possible import frozen_note, live_nulls, proxy_names, require_plain, require_possible
 from anisoscope.observe.probing import Probe, ProbeInput
 from anisoscope.observe.provenance import provenance
+from anisoscope.observe.report_file import report_of
 from anisoscope.observe.rounds import plan_rounds
 from anisoscope.observe.rows import Row
+from anisoscope.observe.scope_run import ScopeRun, open_together
 from anisoscope.observe.series import Keeper, Series
 from anisoscope.observe.statistics import Between, Observation, Statistics, together, tokens_of
 from anisoscope.observe.tally import Tally
 from anisoscope.observe.timing import Clock
+from anisoscope.observe.trackers import Publisher
 from anisoscope.observe.where import Where
 from anisoscope.observe.worker import Worker
 from anisoscope.stats.reduce import Company
-from anisoscope.store.run import Run, create_run
-from anisoscope.vocabulary import CAPTURED_SUBSETS, LABEL_NULLS, NULLS, PROXIES, added, anchor_step, require_each
+from anisoscope.vocabulary import LABEL_NULLS, added, anchor_step
 
 ALWAYS_TOKENS = 2048
 
@@ -69,20 +74,23 @@ class Scope:
 
     ``steps`` (the length of training) fixes what *early* means: observations in the first 30 % are pooled into
     *anchored* proxies, which are judged only later; without it (and without ``evidence.anchor``) only *rolling* is
-    reported. Unless ``strict``, nothing that goes wrong in the scope stops the training: it is recorded as a skipped
-    observation.
+    reported. Settings that cannot work are a ``ValueError`` here. After that, unless ``strict``, nothing that goes
+    wrong in the scope stops the training: it is recorded as a skipped observation, and warned of (``ScopeWarning``)
+    once for each reason.
 
     ``schedule`` is ``"log"`` (at most 16 observations), n for every n-th step, a list of steps, ``"1e6 tokens"``, or
     ``"always"``. ``proxies`` are names, or functions from rows to a ``Subspace``; the first is the main one, of rank
     ``rank``. ``views`` are by default those that the model has sites for, ``nulls`` all that need no extra pass.
     ``targets`` adds the two label nulls for an extra pass
     each; ``probe`` are held-out token ids for the dimension of every layer; ``frequency`` adds all that goes with how
-    frequent tokens are: True counts those of the observed steps, or pass counts by type. Rows go into a new run in the
-    folder ``store``, which ``open_run`` reads. ``resamples`` are the draws of each null; without it
-    ``max(999, 40 × layers − 1)``, so that a single layer can be significant among all. ``evaluate`` says where
-    observations are judged: on the GPU that trains (``"device"``), on the ``"host"``, or ``"auto"``. ``memory``
-    (``"8GiB"``) bounds what the statistics of an observation take beside the training: where the blocks do not fit
-    together they are watched in turn, over consecutive steps, and statistics go to the host in between.
+    frequent tokens are: True counts those of the observed steps, or pass counts by type. Rows go into a run in the
+    folder ``store``, which ``open_run`` reads; a training that is resumed goes on with its own. ``config`` is what the
+    training was set to, for the manifest: ``compare`` shows in what two runs differ. ``resamples`` are the draws of
+    each null; without it ``max(999, 40 × layers − 1)``, so that a single layer can be significant among all.
+    ``evaluate`` says where observations are judged: on the GPU that trains (``"device"``), on the ``"host"``, or
+    ``"auto"``. ``memory`` (``"8GiB"``) bounds what the statistics of an observation take beside the training: where
+    the blocks do not fit together they are watched in turn, over consecutive steps, and statistics go to the host in
+    between.
 
     What few need is in three groups: ``evidence``, ``capture`` and ``session``. Under ``torch.distributed`` every rank
     makes a scope and takes the same steps; rank 0 has the rows.
@@ -102,6 +110,7 @@ class Scope:
         probe: ProbeInput | None = None,
         frequency: bool | Tensor | np.ndarray = False,
         store: str | os.PathLike[str] | None = None,
+        config: Mapping[str, Any] | None = None,
         resamples: int | None = None,
         seed: int = 0,
         strict: bool = False,
@@ -113,20 +122,21 @@ class Scope:
     ) -> None:
         evidence, capture = evidence or EvidenceOptions(), capture or CaptureOptions()
         session = session or SessionOptions()
-        names = tuple(proxy_name(proxy) for proxy in proxies)
-        require_each("proxies", names, PROXIES)
-        require_each("subsets", evidence.subsets, CAPTURED_SUBSETS)
-        live = [null.name for null in NULLS.values() if null.live]
-        nulls = [null for null in live if null not in LABEL_NULLS] if nulls is None else nulls
-        require_each("nulls", nulls or ("haar",), live)
+        names, every_null = proxy_names(proxies), live_nulls(nulls, targets=targets)
+        plain = {"rank": rank, "ranks": evidence.ranks, "subsets": evidence.subsets}
+        require_plain(**plain, resamples=resamples, steps=steps, seed=seed)
+        if store is not None and session.sink is not None:
+            raise broken("rows must go to a sink or to a store", "both", "pass one of them")
+        if session.report and store is None:
+            raise broken("a report must have a run to be made from", "report=True without store=", "pass store=")
         choice = choose(model, capture.sites, views)
         self.sites, self.views, self.notes = choice.sites, choice.views, list(choice.notes)
+        require_possible(self.sites, self.views, ranks=(rank, *evidence.ranks), proxies=names, seed=seed)
         self._whole_compiled = choice.whole_compiled
         self._model: nn.Module = model
         self._schedule = Schedule.of(schedule, steps=steps, budget=capture.budget)
         anchor = evidence.anchor
         anchor = anchor if anchor is not None else (None if steps is None else anchor_step(steps))
-        every_null = tuple(dict.fromkeys((*nulls, *(LABEL_NULLS if targets else ()))))
         self._turns = plan_rounds(
             memory,
             self.sites,
@@ -138,34 +148,37 @@ class Scope:
         )
         if self._turns is not None:
             self.notes.append(self._turns.rounds.note)
-        request = Request(
-            names,
-            rank,
-            tuple(evidence.subsets),
-            every_null,
-            resamples,
-            seed,
-            tuple(evidence.ranks),
-            margin=evidence.margin,
-        )
+        subsets, ranks = tuple(evidence.subsets), tuple(evidence.ranks)
+        request = Request(names, rank, subsets, every_null, resamples, seed, ranks, margin=evidence.margin)
+        self._notices = Notices(strict=strict)
+        if (frozen := frozen_note(self.sites)) is not None:
+            self._notices.warn(frozen)
         self._company = Company(session.timeout)
-        self._run: Run | None = None
-        sink = session.sink
+        blocks = f"{len(self.sites.blocks)} block{'' if len(self.sites.blocks) == 1 else 's'}"
+        self._watched_model = f"{type(unwrapped(model)).__name__} with {blocks}"
+        self._steps, self._labels = steps, capture.labels
+        self._config = asdict(request) | {"views": self.views, "steps": steps, "schedule": schedule}
+        self._config |= {"budget": capture.budget, "anchor": anchor, "memory": memory} | (
+            {"training": dict(config)} if config else {}
+        )
+        self._run: ScopeRun | None = None
         if store is not None:
-            if sink is not None:
-                raise broken("rows must go to a sink or to a store", "both", "pass one of them")
-            if self._company.leads:
-                asked = asdict(request) | {"views": self.views, "steps": steps, "schedule": schedule}
-                asked |= {"budget": capture.budget, "anchor": anchor, "memory": memory}
-                about = {"kind": "scope", "steps": steps, "notes": self.notes, "vocabulary": added()}
-                made = provenance(reservoir_rows=capture.reservoir_rows, fold_seed=seed)
-                self._run = create_run(store, config=asked, **about, **made)
-                self._run.keep_page()
-                sink = self._run.sink("scope", model=type(unwrapped(model)).__name__, seed=seed)
+            made = provenance(reservoir_rows=capture.reservoir_rows, fold_seed=seed)
+            goes_on = session.resumable or session.first_step > 0
+            about = {"model": self._about_model(), "goes_on": goes_on, "steps": steps, "notes": self.notes}
+            constant = {"model": type(unwrapped(model)).__name__, "seed": seed}
+            about |= {"config": self._config, "constant": constant, "vocabulary": added(), **made}
+            self._run = open_together(store, self._company, self._notices, **about)
+        sink = session.sink if self._run is None else self._run.sink
+        self._log_to, self._reports = session.sink, session.report
         brief = Brief(request, anchor, resumable=session.resumable, keep=isinstance(sink, Keeper))
         told = {"keep_bases": session.keep_bases, "token_text": session.token_text}
         where = Where("host" if self._turns else evaluate, model)
+        self._publisher = Publisher(session.log, self._notices)
+        self._publisher.to(lambda: session.trackers)
+        told |= {"notices": self._notices, "heard": self._publisher.take}
         self._series = Series(JudgeBeside(brief, lambda: where.device), sink=sink, **told)
+        self._logged = LoggedValues(steps)
         self._worker = Worker(self._series.judge, pending=session.pending, on_device=lambda: where.device is not None)
         weakref.finalize(self, _abandoned, self._worker, self._series).atexit = False  # the worker sees to that
         self._tally = Tally.of(frequency, self.sites, self.views)
@@ -181,7 +194,10 @@ class Scope:
         self._update = UpdateWait(capture.reservoir_rows, seed)
         self._rows, self._seed, self._strict = capture.reservoir_rows, seed, strict
         self._clock = Clock()
-        self._step, self._inside, self._closed = session.first_step, False, False
+        self._step, self._closed = session.first_step, False
+        self._taken = self._restored = False
+        self._open_step: _OpenStep | None = None
+        self._resumable = session.resumable
         self._between = Between()
         self._window: Gathering | None = None  # what "always" has gathered since the last judgement
         self._tokens_seen = 0
@@ -199,37 +215,88 @@ class Scope:
         sequence should have one id (``anisoscope.data.tokens.joined_documents``): a step sees its micro-batches one by
         one, and when it meets the second copy the first has gone to its fold.
         """
+        if self._open_step is not None:
+            raise broken("steps must not be nested", "a step inside a step", "leave the first one before")
+        self.begin(tokens, documents=documents)
+        try:
+            yield
+        except BaseException:
+            self.abandon()
+            raise
+        self.end()
+
+    def begin(self, tokens: int | None = None, *, documents: Sequence[int] | Tensor | np.ndarray | None = None) -> None:
+        """Begin an optimiser step, as ``step`` does, where no ``with`` block fits; does nothing while one is open.
+
+        So it may stand before every micro-batch, and ``end`` behind the last one. An exception in between must be
+        followed by ``abandon``.
+        """
         if self._closed:
             raise broken("a scope must be open to take a step", "closed", "make a new scope")
-        if self._inside:
-            raise broken("steps must not be nested", "a step inside a step", "leave the first one before")
-        self._settle()
+        if self._open_step is not None:
+            return
+        self._settle(by_next_step=True)
         self._raise_if_strict()
-        self._inside = True
-        watched = self._schedule.watched(self._step) or (self._turns is not None and self._turns.under_way)
-        self._clock.begin(watched, self._worker.busy)
+        if not self._taken:
+            self._taken = True
+            self._begin_training()
+        if self._steps is not None and self._step >= self._steps:
+            self._notices.warn(
+                f"step {self._step} is past steps={self._steps}: the training is longer than was said. If "
+                "micro-batches are counted as steps, put all of one optimiser step into one scope.step(), or between "
+                "scope.begin() and scope.end(); else pass the right steps="
+            )
+        self._publisher.flush(most=1)
+        self._notices.tell()
+        under_way = self._turns is not None and self._turns.under_way
+        opened = _OpenStep(self._schedule.watched(self._step) or under_way, tokens)
+        self._clock.begin(opened.watched, self._worker.busy)
+        if opened.watched:
+            began = time.perf_counter()
+            try:
+                opened.taps = self._attached(opened.stack, documents)
+            except Exception as error:
+                opened.stack.close()
+                self._failed(error)
+            opened.attaching = time.perf_counter() - began
+        self._open_step = opened
+        self._raise_if_strict()
+
+    def end(self) -> None:
+        """End the step that ``begin`` has begun: its forward and backward passes are done."""
+        opened, self._open_step = self._open_step, None
+        if opened is None:
+            raise broken("a step must have begun before it ends", "end() without begin()", "call scope.begin() first")
         try:
-            if not watched:
-                yield
-            else:
-                with ExitStack() as stack:
-                    began = time.perf_counter()
-                    taps = self._attached(stack, documents)
-                    attaching = time.perf_counter() - began
-                    yield
+            opened.stack.close()
+            if opened.taps is not None:
                 try:
-                    self._finish(taps, time.perf_counter() - attaching)
+                    self._finish(opened.taps, time.perf_counter() - opened.attaching)
                 except Exception as error:
-                    self._worker.drain()  # judgements under way keep their place before this row
-                    self._series.failed(self._step, error)
-                    if self._turns is not None:
-                        self._turns.drop()
-                self._raise_if_strict()
-            if not watched or (self._schedule.always and not self._schedule.judged(self._step)):
-                self._between = _later(self._between, tokens, watched)
+                    self._failed(error)
+            if not opened.watched or (self._schedule.always and not self._schedule.judged(self._step)):
+                self._between = _later(self._between, opened.tokens, opened.watched)
         finally:
-            self._inside = False
             self._step += 1
+        self._raise_if_strict()
+        self._notices.tell()
+
+    def abandon(self) -> None:
+        """The step that is open was left by an exception: hooks go, and nothing of it is observed."""
+        opened, self._open_step = self._open_step, None
+        if opened is not None:
+            opened.stack.close()
+            self._step += 1
+
+    def log(self, **values: Any) -> None:
+        """Keep numbers that the training knows beside the observations, at the step under way (or the last one).
+
+        ``scope.log(loss=loss)`` gives rows ``loss`` that the report draws, ``eval_loss`` those of held-out text, and
+        any other name rows ``logged``. About 200 values of a name are kept, the first and the last among them.
+        """
+        step = self._step if self._open_step is not None else max(self._step - 1, 0)
+        if self._company.leads:
+            self._keep(self._logged.log(step, values))
 
     def wait(self) -> None:
         """Wait for judgements under way; in a process that was forked from the training there are none."""
@@ -237,6 +304,7 @@ class Scope:
             self._settle()
             self._worker.drain()
             self._raise_if_strict()
+            self._notices.tell()
 
     def rows(self) -> list[Row]:
         """All rows so far, one number a row; waits for judgements under way."""
@@ -257,40 +325,60 @@ class Scope:
             memory = self._turns.taken_from(memory)
         if self._company.leads:
             self._series.remember(memory)
-        self._step, self._between = memory.step, memory.between
+        self._step, self._between, self._restored = memory.step, memory.between, True
 
     def close(self, timeout: float | None = None) -> list[int]:
         """End the watch and let go of the model; returns the steps that could not be judged within ``timeout``.
 
-        Under ``torch.distributed`` every rank must close; ranks that have not taken the same steps learn it here.
+        What was observed, skipped and why, and what it cost is told at the end (``summary``). Under
+        ``torch.distributed`` every rank must close; ranks that have not taken the same steps learn it here.
         """
-        if self._closed or self._worker.forked:
-            return []
-        self._settle()
-        self._part()
-        dropped = self._worker.drain(timeout)
-        if self._turns is not None and self._turns.under_way:
-            self._series.skip(self._turns.start, self._turns.incomplete)
-            self._turns.drop()
-        self._closed = True
-        self._series.dismiss()
-        self._worker.stop()
-        if dropped:
-            warnings.warn(f"not judged within {timeout:g} s: the observations of steps {dropped}", stacklevel=2)
-        if self._run is not None:
-            try:
-                self._run.close("interrupted" if dropped else "finished")
-            except AnisoscopeError as error:
-                if self._strict:
-                    raise
-                warnings.warn(str(error), stacklevel=2)
-        self._model, self._window = nn.Identity(), None
-        self._assembly = replace(self._assembly, probe=None)
-        self.sites = replace(
-            self.sites, blocks=(), weights=(), embedding=None, output=None, routers=(), lookups=(), inputs=None
+        return self._end(timeout)
+
+    def close_interrupted(self, timeout: float | None = 60.0) -> list[int]:
+        """Close a scope whose training was left by an exception: its run can be gone on with."""
+        return self._end(timeout, "interrupted")
+
+    @property
+    def in_step(self) -> bool:
+        """Whether a step is open."""
+        return self._open_step is not None
+
+    def summary(self) -> str:
+        """What was observed so far, what was skipped and why, what it cost, and where the rows are."""
+        said = self._notices.summary(self.overhead)
+        return (
+            said
+            if self._run is None
+            else f"{said}\nrows: {self._run.run.path} (anisoscope report {self._run.run.path})"
         )
-        self._raise_if_strict()
-        return dropped
+
+    def flush(self, *, wait: bool = False) -> None:
+        """Write what has been judged to the trackers; with ``wait`` all that was observed so far."""
+        if wait:
+            self.wait()
+        self._publisher.flush(None if wait else 1)
+        self._notices.tell()
+
+    def publish_to(self, trackers: Callable[[], Sequence[Any]]) -> None:
+        """Write to these from now on; they are asked for when there are numbers to write."""
+        self._publisher.to(trackers)
+
+    def __repr__(self) -> str:
+        views = " ".join(self.views)
+        request = self._config
+        of = "" if self._steps is None else f" of {self._steps}"
+        state = "closed" if self._closed else f"at step {self._step}{of}"
+        skipped = sum(len(each.steps) for each in self._notices.skipped)
+        said = [
+            f"{self._watched_model}: {views}",
+            f"{' '.join(request['proxies'])} of rank {request['rank']}, nulls {' '.join(request['nulls']) or 'none'}",
+            f"schedule {request['schedule']!r}" if request["budget"] is None else f"budget {request['budget']!r}",
+            f"{state}, {len(self._notices.observed)} observed, {skipped} skipped",
+        ]
+        if self._run is not None:
+            said.append(f"store {self._run.run.path}")
+        return f"Scope({'; '.join(said)})"
 
     @property
     def overhead(self) -> float | None:
@@ -301,10 +389,6 @@ class Scope:
     def judged_rows(self) -> list[Row]:
         """Rows that are there already, without waiting."""
         return self._series.rows
-
-    def judged_since(self, count: int) -> tuple[list[Row], int]:
-        """Rows judged after the first ``count``, without waiting, and how many there are by now."""
-        return self._series.since(count), self._series.count
 
     def _attached(self, stack: ExitStack, documents: Sequence[int] | Tensor | np.ndarray | None) -> Taps:
         """Hooks on for this step."""
@@ -330,7 +414,8 @@ class Scope:
         if self._whole_compiled:
             stack.enter_context(eagerly())
         remember = bool(self._assembly.label_nulls) and not always
-        tapped = Taps(self._model, sites, listener, layers=layers, remember=remember, documents=known)
+        options = {"layers": layers, "remember": remember, "documents": known, "labels": self._labels}
+        tapped = Taps(self._model, sites, listener, **options)
         return stack.enter_context(tapped)
 
     def _finish(self, taps: Taps, began: float) -> None:
@@ -364,6 +449,7 @@ class Scope:
         frequency = self._tally.plus(statistics) if whole else None
         about = {"step": step, "between": between, "frequency": frequency, "refused": refused}
         observation = assembly.make(self._model, self.sites, taps, statistics, **about)
+        self._warn_of_missing(observation)
         observation = replace(observation, cost=Cost(watched=taps.seconds + time.perf_counter() - began))
         if turns is not None and not whole:
             turns.keep(observation if self._company.leads else None)
@@ -373,9 +459,37 @@ class Scope:
         else:
             self._hand_over(observation)
 
-    def _settle(self) -> None:
+    def _settle(self, *, by_next_step: bool = False) -> None:
         """Hand over an observation that waited for the optimiser to step."""
-        self._hand_over(self._update.release())
+        try:
+            observed = self._update.release()
+            if observed is not None and by_next_step:
+                self._warn_of_missing(observed)
+            self._hand_over(observed)
+        except Exception as error:
+            self._failed(error)
+
+    def _about_model(self) -> dict[str, Any]:
+        """What tells a model from another in the manifest."""
+        root = unwrapped(self._model)
+        parameters = sum(parameter.numel() for parameter in root.parameters())
+        return {"class": type(root).__name__, "blocks": len(self.sites.blocks), "parameters": parameters}
+
+    def _failed(self, error: Exception) -> None:
+        self._worker.drain()  # judgements under way keep their place before this row
+        self._series.failed(self._step, error)
+        if self._turns is not None:
+            self._turns.drop()
+
+    def _warn_of_missing(self, observed: Observation) -> None:
+        """Say why a null, or the update of the embedding, is not there."""
+        reasons: dict[str, list[str]] = {}
+        for what, why in observed.missing.items():
+            # Another note on the update says how it was read, not that it was not.
+            if isinstance(what, str) and (what in LABEL_NULLS or "no optimiser step" in why):
+                reasons.setdefault(why, []).append(what)
+        for why, names in reasons.items():
+            self._notices.warn(f"not measured at step {observed.step}: {' and '.join(names)}: {why}{remedy(why)}")
 
     def _hand_over(self, observed: Observation | None) -> None:
         if observed is None:
@@ -393,6 +507,76 @@ class Scope:
         self._schedule.plan(self._step, clock=found.plan, tokens=self._tokens_seen)
         found.require_no_trouble()
 
+    def _begin_training(self) -> None:
+        """Before the first step: what an earlier session left is taken up, or what is unknown of it said."""
+        if self._step > 0 and not self._restored:
+            self._notices.warn(
+                f"the training goes on at step {self._step}, but the scope begins anew: what it kept of earlier steps "
+                "is not there, so there is no null init and no drift since the start, and anchored proxies lack the "
+                "steps before. Use session=SessionOptions(resumable=True): its state is saved with the checkpoints of "
+                "Trainer and Lightning, or by scope.state() and scope.restore()"
+            )
+        if self._run is not None:
+            try:
+                self._run.begin(self._step, self._steps, self._notices)
+            except Exception as error:
+                self._failed(error)
+
+    def _keep(self, logged: Iterator[tuple[str, Row]]) -> None:
+        """Values that were logged."""
+        for name, row in logged:
+            self._series.add([row], self._log_to if self._run is None else self._run.sink_of(name))
+
+    def _end(self, timeout: float | None = None, status: str = "finished") -> list[int]:
+        """Close with a status."""
+        if self._closed or self._worker.forked:
+            return []
+        if self._open_step is not None:
+            self.abandon()
+            self._notices.warn(
+                "the scope was closed inside a step: scope.begin() without scope.end(); nothing of it is observed"
+            )
+        self._settle()
+        self._part()
+        dropped = self._worker.drain(timeout)
+        if self._turns is not None and self._turns.under_way:
+            self._series.skip(self._turns.start, self._turns.incomplete)
+            self._turns.drop()
+        if self._company.leads:
+            self._keep(self._logged.end())
+        self._closed = True
+        self._series.dismiss()
+        self._worker.stop()
+        if dropped:
+            self._notices.warn(f"not judged within {timeout:g} s: the observations of steps {dropped}")
+        if self._run is not None:
+            try:
+                self._run.close("interrupted" if dropped else status)
+            except AnisoscopeError as error:
+                if self._strict:
+                    raise
+                self._notices.warn(str(error))
+        self._model, self._window = nn.Identity(), None
+        self._assembly = replace(self._assembly, probe=None)
+        self.sites = replace(
+            self.sites, blocks=(), weights=(), embedding=None, output=None, routers=(), lookups=(), inputs=None
+        )
+        self._publish_at_end()
+        if self._company.leads and (self._notices.observed or self._notices.skipped):
+            show(self.summary())
+        self._notices.tell()
+        self._raise_if_strict()
+        return dropped
+
+    def _publish_at_end(self) -> None:
+        self._publisher.flush()
+        if self._reports and self._run is not None:
+            page = report_of(self._run.run.path)
+            if isinstance(page, str):
+                self._notices.warn(f"no report was made: {page}")
+            else:
+                self._publisher.artefact(page)
+
     def _part(self) -> None:
         """Say goodbye to the other ranks."""
         if self._company.broken:
@@ -401,8 +585,6 @@ class Scope:
             parted(self._company, self._step)
         except AnisoscopeError as error:
             self._series.failed(self._step, error)
-            if not self._strict:
-                warnings.warn(str(error), stacklevel=3)
 
     def _raise_if_strict(self) -> None:
         error = self._series.error
@@ -416,6 +598,17 @@ class Scope:
         for site in (*self.sites.blocks, *self.sites.weights):
             if names.get(site.name) is not site.module:
                 raise AnisoscopeError(f"the module {site.name} was replaced since the scope was made; make a new scope")
+
+
+@dataclass(slots=True)
+class _OpenStep:
+    """An optimiser step under way."""
+
+    watched: bool
+    tokens: int | None
+    stack: ExitStack = field(default_factory=ExitStack)
+    taps: Taps | None = None
+    attaching: float = 0.0
 
 
 def _abandoned(worker: Worker, series: Series) -> None:

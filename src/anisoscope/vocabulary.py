@@ -7,6 +7,7 @@ report knows them without the code that made them.
 
 from __future__ import annotations
 
+import difflib
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -438,6 +439,7 @@ MEASURES: dict[str, Measure] = _by_name(
         Measure("semi_nmf_converged", "convergence of semi-NMF", "share of the folds in which it came to rest"),
         Measure("concept", "concept", "share of a token in what a concept receives"),
         Measure("loss", "loss", "mean loss a token", unit="nats", variants=(("", ""), ("train", ""), ("held-out", ""))),
+        Measure("logged", "logged value", "a number that the training logged; the variant is its name"),
         Measure(
             "cost",
             "seconds spent",
@@ -671,20 +673,40 @@ def headline_values(rows: Iterable[Mapping[str, Any]], name: str) -> list[float]
 
 
 def require(what: str, name: Any, known: Iterable[str]) -> None:
-    """Raise for a word that is not known."""
+    """Raise for a word that is not known.
+
+    >>> require("schedule", "lgo", ("log", "always"))
+    Traceback (most recent call last):
+    anisoscope.errors.BrokenRuleError: schedule must be one of log always, got 'lgo'; did you mean 'log'?
+    """
     known = tuple(known)
     if name not in known:
-        raise broken(f"{what} must be one of {' '.join(known)}", repr(name), "check the spelling")
+        raise broken(
+            f"{what} must be one of {' '.join(known)}", repr(name), nearest(name, known) or "check the spelling"
+        )
 
 
 def require_each(what: str, given: Iterable[Any], known: Iterable[str]) -> None:
-    """Raise for a choice of several that holds an unknown word, or nothing at all."""
+    """Raise for a choice of several that holds an unknown word, or nothing at all, or is a word and no list of them."""
+    if isinstance(given, str):
+        raise broken(f"{what} must be a list of words", repr(given), f"write [{given!r}]")
     given, known = tuple(given), tuple(known)
     for one in given:
         if one not in known:
-            raise broken(f"{what} must be among {' '.join(known)}", repr(one), "check the spelling")
+            step = nearest(one, known) or "check the spelling"
+            raise broken(f"{what} must be among {' '.join(known)}", repr(one), step)
     if not given:
         raise broken(f"{what} must name at least one of {' '.join(known)}", "none", f"use {known[0]!r}")
+
+
+def nearest(word: Any, known: Iterable[str]) -> str | None:
+    """A question for whoever mistyped a word; None where no word is near.
+
+    >>> nearest("harr", NULLS), nearest("xyz", NULLS)
+    ("did you mean 'haar'?", None)
+    """
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5) if isinstance(word, str) else []
+    return f"did you mean {close[0]!r}?" if close else None
 
 
 _TABLES: dict[str, tuple[dict[str, Any], type]] = {

@@ -64,14 +64,16 @@ def test_weights_are_those_of_a_run_without_it(tmp_path, accumulate):
     ]
     assert first["n"] == sum(int(batch(seed=i, sequences=12)["attention_mask"].sum()) for i in range(accumulate))
     with open(f"{trainer.logger.log_dir}/metrics.csv") as file:
-        logged = [row for row in csv.DictReader(file) if row.get("anisoscope/enrichment_haar")]
-    assert {float(row["anisoscope/step"]) for row in logged} <= {0, 2, 4, 6}
-    assert float(logged[-1]["anisoscope/step"]) == 6
+        logged = [row for row in csv.DictReader(file) if row.get("anisoscope/enrichment/haar/median")]
+    assert [int(row["step"]) for row in logged] == [float(row["anisoscope/step"]) for row in logged] == [0, 2, 4, 6]
+    assert "anisoscope/enrichment/haar/median" in trainer.callback_metrics
 
 
-def test_an_exception_removes_every_hook(tmp_path):
-    callback = ScopeCallback(model="net", **(OPTIONS | {"schedule": 1}))
+def test_an_exception_removes_every_hook(tmp_path, monkeypatch):
+    callback, made = ScopeCallback(model="net", **(OPTIONS | {"schedule": 1})), []
+    monkeypatch.setattr(Module, "on_train_start", lambda self: made.append(self.net))
     with pytest.raises(KeyError, match="in the module"):
         fitted(tmp_path, callback, fail_at=3)
-    model = callback._hosted.scope._model
+    (model,) = made
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
+    assert {row["step"] for row in callback.rows()} == {0, 1, 2}

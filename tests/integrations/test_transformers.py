@@ -62,9 +62,11 @@ def test_weights_are_those_of_a_run_without_it(tmp_path, accumulate):
     assert {r["view"] for r in rows if r["view"]} == {"representation", "weight", "embedding"}
     assert {r["step"] for r in rows if r["tensor"] == "update"} == {0, 2, 4, 6}
     assert not [r for r in rows if r["measure"] == "skipped"]
-    logged = [logs for _, logs in reporter.logs if "anisoscope/enrichment_haar" in logs]
-    assert [logs["anisoscope/step"] for logs in logged] == [0, 2, 4, 6]
-    assert any("anisoscope/enrichment_haar" in entry for entry in trainer.state.log_history)
+    logged = [(step, logs) for step, logs in reporter.logs if "anisoscope/enrichment/haar/median" in logs]
+    assert [step for step, _ in logged] == [logs["anisoscope/step"] for _, logs in logged] == [0, 2, 4, 6]
+    history = trainer.state.log_history
+    assert [entry["step"] for entry in history if "anisoscope/enrichment/haar/median" in entry] == [0, 2, 4, 6]
+    assert [entry["step"] for entry in history if "loss" in entry] == [2, 4, 6]  # its own logs are all there
     assert {r["timing"] for r in rows if r["timing"]} == {"rolling", "anchored"}  # the length of training is known
     assert "training_step" not in vars(trainer)
 

@@ -9,7 +9,9 @@ import pytest
 import torch
 from torch import nn
 
-from anisoscope import Scope, open_run
+from anisoscope import Scope, ScopeWarning, open_run
+
+pytestmark = pytest.mark.filterwarnings("ignore:not measured at step")  # weights are changed by hand
 
 
 class Tiny(nn.Module):
@@ -57,12 +59,9 @@ def test_rows_of_a_store_are_read_from_there_and_do_not_stay_in_memory(tmp_path)
     assert len(stored.rows()) > 100
     assert plain(stored.rows()) == plain(kept.rows())
     assert stored._series._kept == []
-    fresh, count = stored.judged_since(0)
-    assert count == len(stored.rows()) == len(fresh)
-    assert stored.judged_since(count) == ([], count)
     kept.close()
     stored.close()
-    assert open_run(tmp_path / "run").table().num_rows == len(stored.rows()) == count
+    assert open_run(tmp_path / "run").table().num_rows == len(stored.rows())
 
 
 def test_what_the_store_could_not_take_is_still_told(tmp_path):
@@ -75,7 +74,8 @@ def test_what_the_store_could_not_take_is_still_told(tmp_path):
     copy = shutil.copytree(tmp_path / "run", tmp_path / "copy")
     shutil.rmtree(tmp_path / "run")
     trained(model, scope, 1)
-    scope.wait()
+    with pytest.warns(ScopeWarning, match="could not be written"):
+        scope.wait()
     shutil.copytree(copy, tmp_path / "run")
     found = scope.rows()
     assert len(found) > first + 50
@@ -159,7 +159,7 @@ def test_a_model_that_is_frozen_as_a_whole_is_an_error():
     model = Tiny()
     scope = watched(model)
     model.requires_grad_(False)
-    with scope.step():
+    with pytest.warns(ScopeWarning, match="no gradient at layers.0"), scope.step():
         model(torch.randint(0, 32, (12, 8)))
     assert "no gradient at" in scope.rows()[0]["note"]
     scope.close()

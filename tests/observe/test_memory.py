@@ -9,6 +9,8 @@ from anisoscope.observe.memory import Memory
 from capture.families import batch, build
 from observe.grouped import grouped
 
+pytestmark = pytest.mark.filterwarnings("ignore:not measured at step")  # weights are changed by hand
+
 OPTIONS = {
     "steps": 12,
     "rank": 4,

@@ -18,6 +18,8 @@ from anisoscope.stats.hashing import as_key, mix, sequence_keys
 from capture.families import FAMILIES, batch, build
 from observe.grouped import grouped
 
+pytestmark = pytest.mark.filterwarnings("ignore::anisoscope.errors.ScopeWarning")  # test_notices.py is about them
+
 
 def train(name, scope_of=None, steps=30, *, sequences=12, accumulate=1, configure=None):
     torch.manual_seed(1)
@@ -326,7 +328,7 @@ def test_views_are_chosen_or_named():
         (lambda: small(build("gpt2"), schedule="often"), "schedule must be 'log'"),
         (lambda: small(build("gpt2"), schedule=0), "every n ≥ 1"),
         (lambda: small(build("gpt2"), schedule=[]), "numbers from 0 on"),
-        (lambda: small(build("gpt2"), steps=0), "steps must be at least 1"),
+        (lambda: small(build("gpt2"), steps=0), "steps must be a whole number of at least 1"),
     ],
 )
 def test_wrong_use_is_named(act, message):

@@ -14,6 +14,8 @@ from observe.test_scope import chosen, measured, small
 NAME = "gpt_neox"
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # dynamo looks at it
 
+pytestmark = pytest.mark.filterwarnings("ignore::anisoscope.errors.ScopeWarning")  # test_notices.py is about them
+
 
 def checkpointed(reentrant):
     def configure(model):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from anisoscope import EvidenceOptions, Scope
+from anisoscope import EvidenceOptions, Scope, ScopeWarning
 from anisoscope.observe.targets import other_labels
 from capture.families import batch, build
 from observe.test_scope import chosen, small, train
@@ -100,13 +100,15 @@ def test_where_it_is_impossible_the_rung_is_undetermined_with_the_reason(configu
     configure(model)
     scope = small(model, targets=True, schedule=[0])
     inputs = batch(sequences=12)
-    with scope.step():
-        if reason == "no labels":
-            labels = inputs.pop("labels")
-            logits = model(**inputs).logits
-            torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten()).backward()
-        else:
-            model(**inputs).loss.backward()
+    scope.begin()
+    if reason == "no labels":
+        labels = inputs.pop("labels")
+        logits = model(**inputs).logits
+        torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten()).backward()
+    else:
+        model(**inputs).loss.backward()
+    with pytest.warns(ScopeWarning, match=f"not measured at step 0: targets and targets-uniform: .*{reason}"):
+        scope.end()
     rows = [r for r in scope.rows() if (r["null"] or "").startswith("targets")]
     assert {r["null"] for r in rows} == {"targets", "targets-uniform"}
     assert all(r["value"] != r["value"] and reason in r["note"] for r in rows)

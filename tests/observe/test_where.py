@@ -20,10 +20,10 @@ def test_a_model_on_the_host_is_evaluated_there():
 def test_the_device_needs_a_gpu(monkeypatch):
     model = build("gpt2")
     with pytest.raises(BrokenRuleError, match="evaluate must be one of auto device host"):
-        Scope(model, evaluate="gpu")
+        Scope(model, rank=4, evaluate="gpu")
     if not torch.cuda.is_available():
         with pytest.raises(BrokenRuleError, match="needs a GPU, got none on this machine; use 'host' or 'auto'"):
-            Scope(model, evaluate="device")
+            Scope(model, rank=4, evaluate="device")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     with pytest.raises(BrokenRuleError, match="needs a model on a GPU, got cpu; move the model first"):
         _ = Where("device", model).device

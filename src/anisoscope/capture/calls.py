@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-IGNORED = -100
+from anisoscope.capture.labels import IGNORED, label_argument, labels_in
 
 
 @dataclass(slots=True, eq=False)
@@ -34,6 +34,7 @@ class Batch:
     layer: int = 0  # of the last block that was entered
     under_way: bool = False  # whether it is still at work
     shape: torch.Size | None = None  # sequences and positions of what entered the first block
+    label_argument: str | int | None = None  # where the labels stand in the call
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,20 +99,26 @@ def with_decoder_tokens(batch: Batch, tokens: Tensor, mask: Any) -> None:
         batch.mask = batch.labels != IGNORED
 
 
-def as_batch(number: int, args: tuple[Any, ...], kwargs: dict[str, Any], documents: Tensor | None = None) -> Batch:
-    """What a call of the model says about its tokens."""
+def as_batch(
+    number: int, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], labels: str | None = None
+) -> Batch:
+    """What a call of the model says about its tokens; ``labels`` names their argument where it is not a usual one.
+
+    Positions that are not asked for have the label −100 here, whatever negative number the model takes for it.
+    """
     tokens = kwargs.get("input_ids", args[0] if args else None)
     tokens = tokens if is_tokens(tokens) else None
-    mask, labels = kwargs.get("attention_mask"), kwargs.get("labels")
+    mask, argument = kwargs.get("attention_mask"), label_argument(model, args, kwargs, labels)
+    asked = labels_in(args, kwargs, argument)
     fits = isinstance(mask, Tensor) and tokens is not None and mask.shape == tokens.shape
     return Batch(
         number,
         tokens,
         mask if fits else None,
-        labels if isinstance(labels, Tensor) else None,
-        documents,
+        None if asked is None else asked.masked_fill(asked < 0, IGNORED),
         trained=torch.is_grad_enabled(),
         sixteen_bit=tokens is not None and torch.is_autocast_enabled(tokens.device.type),
+        label_argument=argument,
     )
 
 

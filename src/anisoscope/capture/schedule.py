@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from anisoscope.errors import broken
+from anisoscope.vocabulary import nearest
 
 MOST = 16
 TURNS = 4
@@ -145,7 +146,7 @@ def _tokens(schedule: str) -> int:
         raise broken(
             "schedule must be 'log', 'always', a number of steps, a list of steps, or like '1e6 tokens'",
             repr(schedule),
-            "use 'log'",
+            nearest(schedule, ("log", "always")) or "use 'log'",
         )
     return every
 

@@ -148,7 +148,7 @@ def find_sites(model: nn.Module, *, blocks: Sequence[str] | None = None, weights
         raise broken(
             "a model must have a chain of blocks (modules with parameters that hidden states pass one after the other)",
             f"{type(model).__name__} without one" + (f"; it could not be traced: {why}" if why else ""),
-            "name them: blocks=['encoder.0', 'encoder.1', …]",
+            "name them with CaptureOptions(sites=['encoder.0', 'encoder.1', …])",
         )
     block_sites = [site for trunk in trunks for site in trunk.sites()]
     if weights:

@@ -127,6 +127,7 @@ class Taps:
     remember: bool = False  # keep the calls, so that they can be made again
     evaluations: bool = False  # hand on calls without autograd too
     documents: Tensor | None = None  # of all sequences that pass, in their order over the calls
+    labels: str | None = None  # the argument that holds them, where it is not a usual one
     heard: set[tuple[str, SiteKey]] = field(default_factory=set)
     frozen: set[tuple[str, SiteKey]] = field(default_factory=set)  # below all that is trained: there is no gradient
     calls: list[Call] = field(default_factory=list)
@@ -241,7 +242,7 @@ class Taps:
     def _begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if in_backward():
             return
-        self._batch = as_batch(self._forwards, args, kwargs)
+        self._batch = as_batch(self._forwards, module, args, kwargs, self.labels)
         if self._batch.trained:
             self._batch.documents = self._own_documents(self._batch)
         self.first_hidden, self._encoder = {}, None

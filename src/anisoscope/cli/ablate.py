@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import time
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 from pydantic import Field
 from rich.console import Console
 
-from anisoscope.cli.examining import ExaminationRun, display, finish
+from anisoscope.cli.closing import end_with_answer
+from anisoscope.cli.examining import ExaminationRun, display
 from anisoscope.cli.showing import print_table, visible
 from anisoscope.errors import broken
 from anisoscope.study.ablate_settings import AblateSettings
@@ -65,9 +67,10 @@ def ablate(
         Hub names, folders, GGUF files, a folder of checkpoints, or a run that holds models.
 
     """
+    began = time.monotonic()
     jobs = part_of(options, JobOptions)
     if options.resume is not None:
-        _resumed(models, options, jobs)
+        _resumed(models, options, jobs, began)
         return
     if not models:
         raise broken("ablate needs a model", "none", "name a folder, a GGUF file, a hub name or a run")
@@ -83,10 +86,10 @@ def ablate(
     with display() as overseer:
         run = study.begun(plan, settings, _means(jobs, settings.threads), overseer, out=options.out)
     _costs(run)
-    finish(run, report=options.report, again=f"Go on with: anisoscope ablate --resume {run.path}")
+    end_with_answer(run, began, report=options.report, again=f"Go on with: anisoscope ablate --resume {run.path}")
 
 
-def _resumed(models: tuple[str, ...], options: AblateCommand, jobs: JobOptions) -> None:
+def _resumed(models: tuple[str, ...], options: AblateCommand, jobs: JobOptions, began: float) -> None:
     may = {"resume", "report", *JobOptions.model_fields}
     extra = [*(["models"] if models else []), *sorted(given_in(options).keys() - may)]
     if extra:
@@ -102,7 +105,7 @@ def _resumed(models: tuple[str, ...], options: AblateCommand, jobs: JobOptions) 
     threads = int(there.manifest.get("config", {}).get("threads", 1))
     with display() as overseer:
         run = study.resumed(options.resume, _means(jobs, threads), overseer)
-    finish(run, report=options.report, again=f"Go on with: anisoscope ablate --resume {run.path}")
+    end_with_answer(run, began, report=options.report, again=f"Go on with: anisoscope ablate --resume {run.path}")
 
 
 def _means(jobs: JobOptions, threads: int) -> Means:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 from pydantic import Field
 from rich.console import Console
 
-from anisoscope.cli.examining import ExaminationRun, display, finish, shown_size
+from anisoscope.cli.closing import end_with_answer
+from anisoscope.cli.early import require_checkpoints, require_corpus, require_new_run, require_run, require_tokeniser
+from anisoscope.cli.examining import ExaminationRun, display, shown_size
 from anisoscope.errors import broken
+from anisoscope.study.device import resolve_device
 from anisoscope.study.model_settings import Examination, HistoryPlan, JobOptions
 from anisoscope.study.options import given_in, part_of
 from anisoscope.visible import tell
@@ -55,6 +59,7 @@ def checkpoints(
         Folders or files of weights, or with --revisions the name of one model on the hub.
 
     """
+    began = time.monotonic()
     plan, settings = part_of(options, HistoryPlan), part_of(options, Examination)
     jobs = part_of(options, JobOptions)
     if options.resume is not None:
@@ -67,8 +72,13 @@ def checkpoints(
         return
     if not checkpoints:
         raise broken("checkpoints needs checkpoints", "none", "name their folders, or a model with --revisions")
+    require_new_run(options.out)
+    require_corpus(settings.text)
+    require_tokeniser(settings.tokeniser)
+    require_checkpoints(checkpoints, plan.revisions)
     from anisoscope.study import checkpoints as study
 
+    resolve_device(settings.device)
     with display() as overseer:
         course = study.charted(checkpoints, settings, plan, overseer)
     _plan_shown(study, course, settings, plan)
@@ -76,7 +86,11 @@ def checkpoints(
         return
     with display() as overseer:
         run = study.begun(course, settings, plan, _means(jobs, settings.threads), overseer, out=options.out)
-    finish(run, report=options.report, again=f"Go on with: anisoscope checkpoints --resume {run.path}")
+    end_with_answer(run, began, report=options.report, again=f"Go on with: {_again(run.path)}")
+
+
+def _again(path: str) -> str:
+    return f"anisoscope checkpoints --resume {path}"
 
 
 def _means(jobs: JobOptions, threads: int) -> Means:
@@ -88,6 +102,9 @@ def _means(jobs: JobOptions, threads: int) -> Means:
 
 def _resumed(resume: str, jobs: JobOptions, threads: int | None, report: bool) -> None:
     from anisoscope.store.run import open_run
+
+    began = time.monotonic()
+    require_run(resume, "checkpoints")
     from anisoscope.study import checkpoints as study
     from anisoscope.study.same_bits import lost_bits, threads_of_jobs
 
@@ -102,7 +119,7 @@ def _resumed(resume: str, jobs: JobOptions, threads: int | None, report: bool) -
         tell(Console(stderr=True), f"warning: {lost}", "yellow")
     with display() as overseer:
         run = study.resumed(resume, _means(jobs, own), overseer)
-    finish(run, report=report, again=f"Go on with: anisoscope checkpoints --resume {run.path}")
+    end_with_answer(run, began, report=report, again=f"Go on with: {_again(run.path)}")
 
 
 def _plan_shown(study: Any, course: Any, settings: Any, plan: Any) -> None:

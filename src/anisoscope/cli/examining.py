@@ -1,22 +1,18 @@
-"""What `profile` and `checkpoints` have in common: the display, the report at the end."""
+"""What `profile` and `checkpoints` have in common: the display, and the size of what they will do."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 from pydantic import Field
 from rich.console import Console
 
-from anisoscope.errors import AnisoscopeError
 from anisoscope.study.options import RunOptions
-from anisoscope.visible import tell
 
 if TYPE_CHECKING:
-    from anisoscope.store.run import Run
     from anisoscope.study.overseeing import JobBoard, JobLines
     from anisoscope.study.sizing import Size
 
@@ -50,24 +46,5 @@ def shown_size(size: Size) -> str:
     minutes, seconds = divmod(round(size.seconds), 60)
     return (
         f"memory: {in_words(size.weights)} for the model and up to {in_words(size.beyond)} beyond it; "
-        f"time: about {minutes}:{seconds:02d} of passes, and judging on top (estimates)"
+        f"time: about {minutes}:{seconds:02d}, judging included (estimates)"
     )
-
-
-def finish(run: Run, *, report: bool, again: str) -> None:
-    """Say where everything is, and write the page; jobs that failed are told and are no success."""
-    console = Console(soft_wrap=True, highlight=False)
-    if not run.finished:
-        tell(console, f"stopped. {again}")
-    failed = run.manifest.get("failed") or {}
-    for name, why in failed.items():
-        tell(console, f"failed: {name}: {why}", "red")
-    if report and "://" not in run.path:
-        from anisoscope.report.make import make_report, write_whole
-
-        page = Path(run.path) / "report.html"
-        write_whole(page, make_report([run.path]).encode())
-        tell(console, f"report: {page}")
-    tell(console, f"rows: anisoscope rows {run.path}")
-    if failed:
-        raise AnisoscopeError(f"{len(failed)} job(s) failed, and all else was made without them. {again}")

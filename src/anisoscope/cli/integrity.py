@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 from pydantic import Field
 
+from anisoscope.cli.early import require_checkpoints
 from anisoscope.cli.showing import as_json, print_table, visible
 from anisoscope.errors import broken
 from anisoscope.study.options import CommandOptions
@@ -55,10 +56,11 @@ def integrity(
         Folders or files of weights, or with --revisions the name of one model on the hub.
 
     """
-    from anisoscope.study.histories import checked, origins_of
-
     if not checkpoints:
         raise broken("integrity needs checkpoints", "none", "name their folders")
+    require_checkpoints(checkpoints, options.revisions)
+    from anisoscope.study.histories import checked, origins_of
+
     if options.allow_pickle:
         print("reading .bin files, which are pickles, with weights_only=True", file=sys.stderr)
     origins, expected = origins_of(checkpoints, options.revisions)

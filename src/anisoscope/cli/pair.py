@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-from pathlib import Path
+import logging
+import time
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 from pydantic import Field
 from rich.console import Console
 
+from anisoscope.cli.closing import end_with_answer
+from anisoscope.cli.early import require_corpus, require_new_run, require_run, require_tokeniser
 from anisoscope.errors import broken
 from anisoscope.study.options import RunOptions, given_in, part_of
 from anisoscope.study.settings import PairOptions, settings_of
-from anisoscope.visible import tell
 
 if TYPE_CHECKING:
     from anisoscope.store.run import Run
@@ -54,19 +56,23 @@ def pair(*, options: Annotated[PairCommand, Parameter(name="*")] = PairCommand()
         raise broken("a run that goes on must keep its own settings", what, "leave them out")
     asked = given_in(part_of(options, PairOptions))
     settings = settings_of(options.preset, asked) if options.resume is None else None
+    began = time.monotonic()
+    if settings is None:
+        require_run(str(options.resume), "pair")
+    else:
+        require_new_run(options.out)
+        require_corpus(settings.corpus)
+        require_tokeniser(settings.tokeniser)
     run = _run(settings, options.resume, options.out, page=options.report)
-    console = Console(soft_wrap=True, highlight=False)
-    if not run.finished:
-        tell(console, f"stopped. Go on with: anisoscope pair --resume {run.path}")
-    if options.report:
-        _report(run, console)
-    tell(console, f"rows: anisoscope rows {run.path}")
+    again = f"Go on with: anisoscope pair --resume {run.path}"
+    end_with_answer(run, began, report=options.report, again=again)
 
 
 def _run(settings: PairSettings | None, resume: str | None, out: str | None, *, page: bool) -> Run:
     from anisoscope.study import pair as study  # after the settings are known to be right: this imports torch
     from anisoscope.study.progress import Board, Lines
 
+    logging.getLogger("anisoscope").addHandler(logging.NullHandler())  # the display says what a scope would
     console = Console(highlight=False)
     display = Board(console) if console.is_terminal else Lines(console)
     with display.shown() if isinstance(display, Board) else contextlib.nullcontext():
@@ -74,16 +80,3 @@ def _run(settings: PairSettings | None, resume: str | None, out: str | None, *, 
             assert resume is not None, "one of the two is given"
             return study.resume(resume, display, page=page)
         return study.pair(settings, display, out=out, page=page)
-
-
-def _report(run: Run, console: Console) -> None:
-    """The page of the run, whatever has come of it."""
-    from anisoscope.report.cost import cost_in_words
-    from anisoscope.report.make import make_report, write_whole
-
-    page = Path(run.path) / "report.html"
-    write_whole(page, make_report([run.path]).encode())
-    tell(console, f"report: {page}")
-    cost = cost_in_words(run.table().to_pylist())
-    if cost is not None:
-        tell(console, f"cost of watching: {cost}")

@@ -2,25 +2,47 @@
 
 from __future__ import annotations
 
-import os
-from typing import Annotated
+import contextlib
+import time
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
+from pydantic import Field
 from rich.console import Console
 
-from anisoscope.cli.examining import ExaminationRun, display, finish, shown_size
-from anisoscope.cli.showing import print_table, visible
+from anisoscope.cli.closing import end_with_answer
+from anisoscope.cli.early import require_corpus, require_models, require_new_run, require_run, require_tokeniser
+from anisoscope.cli.examining import ExaminationRun, display, shown_size
+from anisoscope.cli.layer_table import print_layers
+from anisoscope.cli.showing import print_table, say, visible
+from anisoscope.cores import usable_cores
+from anisoscope.errors import broken
+from anisoscope.study.device import resolve_device
 from anisoscope.study.model_settings import ProfileSettings
 from anisoscope.study.options import given_in, made_of, part_of
 from anisoscope.visible import tell
 
+if TYPE_CHECKING:
+    from anisoscope.store.run import Run
 
-class ProfileCommand(ProfileSettings, ExaminationRun):
+
+class ProfileRun(ExaminationRun):
+    """What `profile` takes beside what it measures."""
+
+    resume: str | None = Field(
+        default=None, description="Go on with this run. Its own settings count, so no others may be given."
+    )
+
+
+class ProfileCommand(ProfileSettings, ProfileRun):
     """Every option of `profile`."""
 
 
 def profile(
-    model: str,
+    model: Annotated[str | None, Parameter(negative=())] = None,
     /,
     *,
     options: Annotated[ProfileCommand, Parameter(name="*")] = ProfileCommand(),  # noqa: B008
@@ -29,8 +51,9 @@ def profile(
 
     Each layer is measured with and without first positions and special tokens, over several batches of vectors. The
     gradients on the text are judged beside the untrained twin of the same configuration. Everything goes into a run
-    with a report. Threads are by default as many as there are cores. --quick is a first look, in about a
-    seventh of the time.
+    with a report, and a table of the layers is printed. Threads are by default as many as this process has cores (or
+    OMP_NUM_THREADS). --quick is a first look, in about a seventh of the time. A profile that was stopped goes on with
+    --resume, stage by stage.
 
     For example:
 
@@ -39,6 +62,7 @@ def profile(
     * `anisoscope profile SmolLM2-135M.gguf --text kjv --batches 2`
     * `anisoscope profile ./my-model --quick`
     * `anisoscope profile bert-base-uncased --dry-run`
+    * `anisoscope profile --resume runs/20260101-120000-profile`
 
     Parameters
     ----------
@@ -46,11 +70,22 @@ def profile(
         A hub name with an optional @revision, a name of the literature (pythia-160m), a folder, or a GGUF file.
 
     """
+    began = time.monotonic()
+    if options.resume is not None:
+        _resumed(model, options, began)
+        return
+    if model is None:
+        raise broken("profile needs a MODEL", "none", "name a folder, a .gguf file or a model of the hub")
     given = given_in(part_of(options, ProfileSettings))
-    settings = made_of(ProfileSettings, {"threads": os.cpu_count() or 1}, given)
+    settings = made_of(ProfileSettings, {"threads": usable_cores()}, given)
+    require_new_run(options.out)
+    require_corpus(settings.text)
+    require_tokeniser(settings.tokeniser)
+    require_models([model], allow_pickle=settings.allow_pickle)
     from anisoscope.study.profile import planned
     from anisoscope.study.profile import profile as study
 
+    resolve_device(settings.device)
     card, size = planned(model, settings)
     console = Console(highlight=False, soft_wrap=True)
     what = f"{visible(card.located.name)}: {card.objective}, {card.layers} layers of width {card.width}"
@@ -60,17 +95,46 @@ def profile(
     tell(console, shown_size(size))
     if options.dry_run:
         return
-    with display() as overseer:
-        run = study(model, settings, overseer, out=options.out)
+    folder = options.out or f"runs/{datetime.now():%Y%m%d-%H%M%S}-profile"
+    with _told_how_to_go_on(folder), display() as overseer:
+        run = study(model, settings, overseer, out=folder)
+    _end(run, began, options)
+
+
+def _resumed(model: str | None, options: ProfileCommand, began: float) -> None:
+    extra = [*(["MODEL"] if model is not None else []), *sorted(given_in(options).keys() - {"resume", "report"})]
+    if extra:
+        what = f"--resume with {', '.join(extra)}"
+        raise broken("a profile that goes on must keep its own model and settings", what, "leave them out")
+    if require_run(str(options.resume), "profile").finished:
+        say(f"{options.resume} is finished; there is nothing left to do")
+    from anisoscope.study.profile import resume as study
+
+    with _told_how_to_go_on(str(options.resume)), display() as overseer:
+        run = study(str(options.resume), overseer)
+    _end(run, began, options)
+
+
+@contextlib.contextmanager
+def _told_how_to_go_on(folder: str) -> Iterator[None]:
+    """A run that was begun and interrupted says how it goes on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if (Path(folder) / "manifest.json").exists():
+            say(f"stopped. Stages that are done are kept; go on with: anisoscope profile --resume {folder}")
+        raise
+
+
+def _end(run: Run, began: float, options: ProfileCommand) -> None:
+    print_layers(run.table().to_pylist())
     _shapes(run)
-    finish(run, report=options.report, again="Run it again to begin anew.")
+    again = f"Go on with: anisoscope profile --resume {run.path}"
+    end_with_answer(run, began, report=options.report, again=again)
 
 
-def _shapes(run: object) -> None:
+def _shapes(run: Run) -> None:
     """The shape of the profile, with and without the tokens that decide it."""
-    from anisoscope.store.run import Run
-
-    assert isinstance(run, Run)
     table = run.table().to_pylist()
     rows = []
     for row in table:

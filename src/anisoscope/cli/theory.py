@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 from pydantic import Field
 
-from anisoscope.cli.examining import display, finish
+from anisoscope.cli.closing import end_with_answer
+from anisoscope.cli.early import require_new_run
+from anisoscope.cli.examining import display
 from anisoscope.cli.showing import print_table, short
 from anisoscope.study.options import RunOptions, given_in, made_of, part_of
 from anisoscope.study.theory_settings import QUICK, Laboratory
@@ -43,12 +46,14 @@ def theory(*, options: Annotated[TheoryCommand, Parameter(name="*")] = TheoryCom
     * `anisoscope theory --exponents 0,0.5,1,1.5 --falloff 1`
     """
     asked = made_of(Laboratory, QUICK if options.quick else {}, given_in(part_of(options, Laboratory)))
+    began = time.monotonic()
+    require_new_run(options.out)
     from anisoscope.study.theory import theory as study
 
     with display() as overseer:
         run = study(asked, overseer, out=options.out)
     _claims(run)
-    finish(run, report=options.report, again="Run it again to begin anew.")
+    end_with_answer(run, began, report=options.report, again="Run it again to begin anew.")
 
 
 def _claims(run: Run) -> None:

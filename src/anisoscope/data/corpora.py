@@ -55,6 +55,21 @@ def load_corpus(name: str, *, seed: int = 0, documents: int | None = None) -> Co
     return _corpus(name, texts, about, documents=documents, seed=seed)
 
 
+def require_name(name: str) -> None:
+    """Raise for a name that is no corpus, or files that are not there, without reading anything."""
+    kind, _, rest = name.partition(":")
+    if name == "kjv" or (kind in ("hf", "zipf") and rest):
+        return
+    if kind == "enwik8" and rest:
+        if not Path(rest).expanduser().exists():
+            raise broken("the file of enwik8 must exist", rest, "check the path")
+    elif textfiles.looks_like_files(name):
+        for _ in textfiles.files(name):
+            break
+    else:
+        raise broken(_RULE, repr(name), f"did you mean {_nearest(name)}?")
+
+
 def sha256_of(documents: Iterable[str]) -> str:
     """Hash texts and the borders between them.
 

@@ -34,7 +34,7 @@ def _from_hub(name: str) -> Tokeniser:
         from transformers import AutoTokenizer
     except ImportError as error:
         raise AnisoscopeError(
-            f'{name} is no file, and a tokeniser of the hub needs transformers: pip install "anisoscope[train]"'
+            f'{name} is no file, and a tokeniser of the hub needs transformers: pip install "anisoscope[models]"'
         ) from error
     try:
         found = AutoTokenizer.from_pretrained(name)

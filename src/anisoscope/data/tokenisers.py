@@ -172,7 +172,7 @@ def library() -> Any:
     try:
         import tokenizers
     except ImportError as error:
-        raise AnisoscopeError('a tokeniser needs tokenizers: pip install "anisoscope[train]"') from error
+        raise AnisoscopeError('a tokeniser needs tokenizers: pip install "anisoscope[models]"') from error
     return tokenizers
 
 

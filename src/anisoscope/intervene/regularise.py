@@ -123,7 +123,7 @@ class Regularizer:
 
     def _begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if not in_backward():
-            self._batch, self._called = as_batch(0, args, kwargs), 0
+            self._batch, self._called = as_batch(0, module, args, kwargs), 0
             self._hidden.clear()
 
     def _left(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:

@@ -149,7 +149,7 @@ class UpdateProjection:
     def _begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if in_backward() or not torch.is_grad_enabled():
             return
-        batch = as_batch(0, args, kwargs)
+        batch = as_batch(0, module, args, kwargs)
         self._mask = batch.mask
         if not self._readers:
             self._find(args, kwargs)

@@ -123,5 +123,5 @@ def _library() -> Any:
         import huggingface_hub.constants
         import huggingface_hub.errors
     except ImportError as error:
-        raise AnisoscopeError('models from the hub need huggingface_hub: pip install "anisoscope[train]"') from error
+        raise AnisoscopeError('models from the hub need huggingface_hub: pip install "anisoscope[models]"') from error
     return huggingface_hub

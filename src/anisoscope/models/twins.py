@@ -32,7 +32,9 @@ try:
     from transformers.modeling_outputs import MaskedLMOutput
     from transformers.models.gpt_neox.modeling_gpt_neox import GPTNeoXModel, GPTNeoXPreTrainedModel
 except ImportError as error:
-    raise AnisoscopeError('models from scratch need transformers: pip install "anisoscope[train]"') from error
+    raise AnisoscopeError(
+        'models need transformers: pip install "anisoscope[models]", or "anisoscope[train]" to train them'
+    ) from error
 
 Role = Literal["decoder", "encoder"]
 Pairing = Literal["twin", "neox-bert", "neox-modernbert"]

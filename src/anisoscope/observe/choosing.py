@@ -61,6 +61,6 @@ def _chosen_views(sites: Sites, views: Sequence[str] | None) -> tuple[str, ...]:
             raise broken(
                 f"a model observed in the {view} view must have sites for it",
                 "; ".join(sites.notes) or "none",
-                "name them with sites=",
+                "name them with capture=CaptureOptions(sites=[...])",
             )
     return tuple(views)

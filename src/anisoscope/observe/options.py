@@ -5,13 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, get_args
 
 from anisoscope.capture.sites import Sites
 from anisoscope.errors import broken
 from anisoscope.observe.gathering import RESERVOIR_ROWS
+from anisoscope.observe.metrics import Detail
 from anisoscope.observe.series import Sink
 from anisoscope.observe.targets import LossFn
+from anisoscope.observe.trackers import trackers_of
 from anisoscope.verdict import MARGIN
+from anisoscope.vocabulary import require
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,12 +45,14 @@ class CaptureOptions:
 
     ``sites`` names blocks and linear maps where the structure does not tell; ``budget`` (such as ``"1%"``) takes the
     place of the schedule and spaces observations so that they cost no more than that share; ``reservoir_rows`` bounds
-    the rows kept of a site and fold.
+    the rows kept of a site and fold. ``labels`` names the argument of the model's forward that holds the labels, where
+    it is none of ``labels``, ``targets`` and ``target``.
     """
 
     sites: Sites | Sequence[str] | None = None
     budget: str | float | None = None
     reservoir_rows: int = RESERVOIR_ROWS
+    labels: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +63,11 @@ class SessionOptions:
     the scope can be saved (``state``) and go on to the same rows (``restore``). ``pending`` observations may wait to be
     judged; ``timeout`` is how long ranks wait for one another, in seconds. ``keep_bases`` keeps the proxies of every
     observation in the run, not of the last alone. ``token_text(id)`` gives rows about tokens their text.
+
+    Every observation goes to the ``trackers`` under the step that was observed: a ``SummaryWriter``, a W&B or Trackio
+    run, ``mlflow``, an ``Accelerator``, a Lightning logger, or a function of a step and its numbers. ``log`` says what
+    of it: the headline measures layer by layer (``"layers"``), their ``"medians"``, or ``"none"``. With ``report`` a
+    report is made when the scope closes, and logged to the trackers as an artefact.
     """
 
     sink: Sink | None = None
@@ -66,3 +77,12 @@ class SessionOptions:
     timeout: float = 600.0
     keep_bases: bool = False
     token_text: Callable[[int], str] | None = None
+    trackers: Sequence[Any] = ()
+    log: Detail = "layers"
+    report: bool = False
+
+    def __post_init__(self) -> None:
+        require("log", self.log, get_args(Detail))
+        if isinstance(self.trackers, str) or not isinstance(self.trackers, Sequence):
+            raise broken("trackers must be a list", type(self.trackers).__name__, "write trackers=[...]")
+        list(trackers_of(self.trackers))

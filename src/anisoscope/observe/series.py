@@ -11,10 +11,9 @@ from anisoscope.errors import AnisoscopeError, BrokenRuleError
 from anisoscope.observe.findings import Judgement
 from anisoscope.observe.judge import Judging
 from anisoscope.observe.memory import Memory
+from anisoscope.observe.notices import Notices
 from anisoscope.observe.rows import Row, cost_rows, skipped_row, with_token_texts
 from anisoscope.observe.statistics import Between, Observation
-
-_REMEMBERED = 4096  # rows beside those of the last observation
 
 
 @runtime_checkable
@@ -52,24 +51,20 @@ class Series:
         sink: Sink | None = None,
         keep_bases: bool = False,
         token_text: Callable[[int], str] | None = None,
+        notices: Notices | None = None,
+        heard: Callable[[int, list[Row]], None] = lambda step, rows: None,
     ) -> None:
         self._kept: list[Row] = []  # all, or where the sink has them those that it could not take
-        self._fresh: list[Row] = []  # of the last observations, for whoever shows them
-        self.count = 0
         self.error: Exception | None = None
         self._judge, self._sink = judge, sink
         self._keep_bases, self._token_text = keep_bases, token_text
+        self._notices, self._heard = notices or Notices(), heard
         self._unwritten: str | None = None
 
     @property
     def rows(self) -> list[Row]:
         """All rows so far; those that went to a store are read from there."""
         return [*self._sink.read(), *self._kept] if isinstance(self._sink, Reader) else list(self._kept)
-
-    def since(self, count: int) -> list[Row]:
-        """Rows after the first ``count``, as far back as they are remembered, without reading them again."""
-        known = self._fresh if isinstance(self._sink, Reader) else self._kept
-        return known[max(0, len(known) - (self.count - count)) :] if count < self.count else []
 
     def judge(self, observed: Observation) -> None:
         """Judge and write; whatever goes wrong becomes a row."""
@@ -81,6 +76,7 @@ class Series:
         else:
             cost = replace(observed.cost, evaluated=time.perf_counter() - began)
             tokens = found.rows[0]["tokens"] if found.rows else None
+            self._notices.count(observed.step, watched=cost.watched, evaluated=cost.evaluated)
             self._write(replace(found, rows=[*found.rows, *cost_rows(observed.step, tokens, cost)]), observed.step)
 
     def failed(self, step: int, error: Exception) -> None:
@@ -88,11 +84,23 @@ class Series:
         self.error = self.error or error
         expected = isinstance(error, BrokenRuleError | AnisoscopeError)
         why = str(error) if expected else f"{type(error).__name__}: {error}"
+        self._notices.skip(step, why)
         self._write(Judgement([skipped_row(step, why)]), step)
 
     def skip(self, step: int, why: str) -> None:
         """Record an observation that did not come about, where nothing went wrong."""
+        self._notices.skip(step, why)
         self._write(Judgement([skipped_row(step, why)]), step)
+
+    def add(self, rows: list[Row], sink: Sink | None) -> None:
+        """Keep rows that are of no observation, in a sink of their own where there is one."""
+        if not isinstance(self._sink, Reader):
+            self._kept += rows
+        if sink is not None:
+            try:
+                sink.write(rows)
+            except Exception as error:
+                self._lose(rows, rows[0]["step"], error)
 
     def memory(self, step: int, between: Between) -> Memory:
         """All that a restart needs, once everything that was handed over is judged.
@@ -113,10 +121,8 @@ class Series:
 
     def _write(self, found: Judgement, step: int) -> None:
         rows = found.rows if self._token_text is None else with_token_texts(found.rows, self._token_text)
-        self.count += len(rows)
-        if isinstance(self._sink, Reader):
-            self._fresh = [*self._fresh[-_REMEMBERED:], *rows]
-        else:
+        self._heard(step, rows)
+        if not isinstance(self._sink, Reader):
             self._kept += rows
         if self._sink is None:
             return
@@ -125,14 +131,8 @@ class Series:
             self._sink.write(rows)
             written = True
             self._keep(self._sink, found, step)
-        except Exception as error:  # a full disk must not stop a training; strict raises it
-            self.error = self.error or error
-            self._unwritten = str(error)
-            lost = skipped_row(step, f"the sink failed: {type(error).__name__}: {error}")
-            unread = rows if isinstance(self._sink, Reader) and not written else []
-            self._kept += [*unread, lost]
-            self._fresh = [*self._fresh, lost]
-            self.count += 1
+        except Exception as error:
+            self._lose(rows if not written else [], step, error)
 
     def _keep(self, sink: Sink, found: Judgement, step: int) -> None:
         """Hand on subspaces and spectra."""
@@ -142,3 +142,12 @@ class Series:
             sink.keep("subspaces", timing, step, bases, every=self._keep_bases)
         if found.spectra:
             sink.keep("spectra", None, step, found.spectra, every=True)
+
+    def _lose(self, rows: list[Row], step: int, error: Exception) -> None:
+        """Rows that the sink could not take: a full disk must not stop a training; strict raises it."""
+        self.error = self.error or error
+        self._unwritten = str(error)
+        why = f"the sink failed: {type(error).__name__}: {error}"
+        lost = skipped_row(step, why)
+        self._notices.lose(step, why)
+        self._kept += [*rows, lost] if isinstance(self._sink, Reader) else [lost]

@@ -14,10 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from anisoscope.capture.calls import Call
+from anisoscope.capture.labels import labels_in, with_labels
 from anisoscope.capture.sites import Sites, unwrapped
 from anisoscope.capture.taps import Taps
 from anisoscope.errors import AnisoscopeError
-from anisoscope.observe.gathering import IGNORED, Gathering
+from anisoscope.observe.gathering import Gathering
 
 LossFn = Callable[[Any, Tensor], Tensor]
 _HALF_SCALE = 4096.0  # keeps float16 gradients from vanishing; shares do not depend on it
@@ -77,7 +78,7 @@ def other_labels(
     >>> found[:, 0].tolist(), sorted(found[:, 1:].flatten().tolist())
     ([5, 8], [6, 7, 7, 9])
     """
-    chosen = labels != IGNORED
+    chosen = labels >= 0  # a negative label asks for nothing: −100, or what the model takes for it
     if tokens is not None and tokens.shape == labels.shape and bool(((labels == tokens) | ~chosen).all()):
         chosen = chosen.clone()
         chosen[:, 0] = False
@@ -90,27 +91,27 @@ def other_labels(
 
 
 def _labels(call: Call, loss_fn: LossFn | None) -> Tensor:
-    if call.batch.labels is not None:
-        return call.batch.labels
+    given = labels_in(call.args, call.kwargs, call.batch.label_argument)
+    if given is not None:
+        return given
     if loss_fn is not None and call.batch.tokens is not None:
         return call.batch.tokens
     raise AnisoscopeError("no labels in the call of the model and no loss_fn")
 
 
 def _loss(root: nn.Module, call: Call, labels: Tensor, loss_fn: LossFn | None) -> Tensor:
-    kwargs = dict(call.kwargs)
-    if "labels" in kwargs:
-        kwargs["labels"] = labels
+    args, kwargs = with_labels(call.args, call.kwargs, call.batch.label_argument, labels)
     if call.decoder and kwargs.get("decoder_input_ids") is None:  # which it would make of the other labels
         kwargs["decoder_input_ids"] = call.decoder[0]
-    output = root(*call.args, **kwargs)
+    output = root(*args, **kwargs)
     if loss_fn is not None:
         return loss_fn(output, labels)
     loss = getattr(output, "loss", None)
     if loss is None and isinstance(output, dict):
         loss = output.get("loss")
-    if loss is None and isinstance(output, tuple) and output:
-        loss = output[0]
+    if loss is None and isinstance(output, tuple):  # the loss comes first, or after the logits
+        numbers = (part for part in output if isinstance(part, Tensor) and part.numel() == 1 and part.requires_grad)
+        loss = next(numbers, None)
     if not isinstance(loss, Tensor) or loss.numel() != 1:
         raise AnisoscopeError("the model returns no loss for its labels; pass loss_fn")
     return loss

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from anisoscope.errors import broken
+from anisoscope.vocabulary import require
 
 CHOICES = ("auto", "device", "host")
 FEWEST_CORES = 4
@@ -27,8 +28,7 @@ class Where:
     """
 
     def __init__(self, evaluate: str, model: nn.Module) -> None:
-        if evaluate not in CHOICES:
-            raise broken(f"evaluate must be one of {' '.join(CHOICES)}", repr(evaluate), "use auto")
+        require("evaluate", evaluate, CHOICES)
         if evaluate == "device" and not torch.cuda.is_available():
             raise broken("evaluate='device' needs a GPU", "none on this machine", "use 'host' or 'auto'")
         self._evaluate, self._model = evaluate, weakref.ref(model)  # a scope that is dropped must not hold on to it

@@ -23,7 +23,7 @@ class JudgingSettings(UnitSettings):
     """Settings that `pair`, `profile` and `checkpoints` share."""
 
     resamples: int | None = Field(
-        default=None, ge=0, description="Draws of each null; by default max(999, 40 × layers − 1)."
+        default=None, ge=1, description="Draws of each null; by default max(999, 40 × layers − 1)."
     )
     margin: float = Field(
         default=MARGIN,

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from anisoscope.study.device import Device, resolve_device
 from anisoscope.study.judging_settings import JudgingSettings, UnitSettings
 from anisoscope.study.options import Known, Numbers, Settings, Words, known_words
 from anisoscope.vocabulary import LABEL_NULLS, NULLS, PROXIES, VIEWS
@@ -36,7 +37,7 @@ class TextSettings(UnitSettings):
     precision: Literal["float32", "bf16"] = Field(
         default="float32", description="What models compute in; statistics are float32 and float64 either way."
     )
-    device: str = Field(default="auto", description="auto, cpu, cuda, cuda:1 …")
+    device: Device = Field(default="auto", description="auto, cpu, cuda, cuda:1 … or mps.")
     device_map: Literal["auto"] | None = Field(
         default=None, description="auto spreads a model over several devices, through accelerate."
     )
@@ -56,12 +57,8 @@ class TextSettings(UnitSettings):
 
     @property
     def place(self) -> str:
-        """The device, decided."""
-        import torch
-
-        if self.device != "auto":
-            return self.device
-        return "cuda" if torch.cuda.is_available() else "cpu"
+        """The device, decided; raises for one that this machine does not have."""
+        return resolve_device(self.device)
 
     @property
     def judging_place(self) -> str:

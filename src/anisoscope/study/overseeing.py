@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -25,8 +25,9 @@ class JobLines:
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._total, self._done = 0, 0
+        self._total, self._done, self._began = 0, 0, time.monotonic()
         self._last: dict[str, float] = {}
+        self._shares: dict[str, float] = {}
 
     def said(self, line: str) -> None:
         """Something to know, once."""
@@ -34,7 +35,8 @@ class JobLines:
 
     def begun(self, names: Sequence[str]) -> None:
         """All jobs there are."""
-        self._total, self._done = len(names), 0
+        self._total, self._done, self._began = len(names), 0, time.monotonic()
+        self._shares.clear()
         self.said("1 job" if self._total == 1 else f"{self._total} jobs")
 
     def started(self, name: str) -> None:
@@ -44,9 +46,12 @@ class JobLines:
     def progressed(self, name: str, share: float, text: str) -> None:
         """Every few seconds a job; at once when it has not started, for then it waits."""
         now = time.monotonic()
+        self._shares[name] = share
         if now - self._last.get(name, -_PLAIN_EVERY) >= _PLAIN_EVERY:
             self._last[name] = now
-            self.said(f"{name}: {share:.0%}" + (f", {text}" if text else ""))
+            left = time_left(self._total, self._done, self._shares.values(), now - self._began)
+            about = "" if left is None else f", about {_clock(left)} left"
+            self.said(f"{name}: {share:.0%}" + (f", {text}" if text else "") + about)
 
     def failed_once(self, name: str, why: str) -> None:
         """At once."""
@@ -56,6 +61,7 @@ class JobLines:
         """With the count."""
         name = outcome.task.name
         self._last.pop(name, None)
+        self._shares.pop(name, None)
         if outcome.error is None:
             self._done += 1
             self.said(f"{self._done} of {self._total} done: {name} ({outcome.seconds:.1f} s)")
@@ -124,10 +130,8 @@ class JobBoard:
     @property
     def left(self) -> float | None:
         """Seconds left at the pace so far, counting what running jobs have done; not known before a tenth of one."""
-        over = self._done + self._failed
-        worth = over + sum(line.share for line in self._running.values())
-        spent = time.monotonic() - self._began
-        return spent / worth * (self._total - worth) if worth >= 0.1 else None
+        shares = [line.share for line in self._running.values()]
+        return time_left(self._total, self._done + self._failed, shares, time.monotonic() - self._began)
 
     def _drawn(self) -> RenderableType:
         if not self._total:
@@ -150,6 +154,16 @@ class JobBoard:
             jobs.add_row(Text(visible(name)), bar, f"{line.share:.0%}", _clock(now - line.began), told)
         more = len(self._running) - _MOST
         return Group(head, jobs, Text(f"and {more} more", style="dim")) if more > 0 else Group(head, jobs)
+
+
+def time_left(total: int, over: int, shares: Iterable[float], spent: float) -> float | None:
+    """Seconds left at the pace so far, where jobs are alike; None before a tenth of one is done.
+
+    >>> time_left(4, 1, [0.5], 30.0), time_left(4, 0, [0.05], 3.0)
+    (50.0, None)
+    """
+    worth = over + sum(shares)
+    return spent / worth * max(total - worth, 0.0) if worth >= 0.1 else None
 
 
 def _times(outcome: Outcome) -> str:

@@ -19,6 +19,7 @@ from anisoscope.observe.gathering import RESERVOIR_ROWS
 from anisoscope.observe.provenance import provenance
 from anisoscope.observe.rows import row
 from anisoscope.store.run import Run, create_run, open_run
+from anisoscope.study.device import select_device
 from anisoscope.study.ending import closing
 from anisoscope.study.resuming import recorded, settings_in
 from anisoscope.study.same_bits import as_begun
@@ -48,6 +49,7 @@ def pair(settings: PairSettings, display: Display, *, out: str | Path | None = N
     if out is not None and "://" in str(out):
         raise broken("a pair must be trained into a local folder", str(out), "copy the run there when it is finished")
     folder = Path(out) if out is not None else Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-pair"
+    select_device(settings.device)
     data = _prepared(settings, display)
     about = {
         "kind": "pair",
@@ -77,6 +79,7 @@ def resume(path: str | Path, display: Display, *, page: bool = False) -> Run:
             display.said(f"{path} is finished; there is nothing left to do")
             run.close()
             return run
+        select_device(settings.device)
         data = _prepared(settings, display)
         if data.fingerprint != recorded(run.manifest, "hashes", "corpus"):
             raise AnisoscopeError(

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from anisoscope.data.passages import frame_of
+from anisoscope.errors import AnisoscopeError
 from anisoscope.intervene.ablate import ablate
 from anisoscope.models.cards import Card, describe
 from anisoscope.models.located import Located, locate
@@ -22,7 +23,7 @@ from anisoscope.observe.judging import each_in_turn
 from anisoscope.observe.offline import observe_model
 from anisoscope.observe.provenance import provenance
 from anisoscope.observe.rows import Row, with_token_texts
-from anisoscope.store.run import Run, create_run
+from anisoscope.store.run import Run, create_run, open_run
 from anisoscope.study.ending import closing
 from anisoscope.study.examination import (
     Reading,
@@ -36,6 +37,7 @@ from anisoscope.study.layers import Profile, draw, sequences_needed, vectors_of
 from anisoscope.study.model_settings import ProfileSettings
 from anisoscope.study.pool import Outcome, Overseer, Task
 from anisoscope.study.relations import aligned_vectors, layer_rows
+from anisoscope.study.resuming import recorded, settings_in
 from anisoscope.study.shapes import shape_rows
 from anisoscope.study.side_by_side import Apply, side_by_side
 from anisoscope.study.sizing import Size, rate_of, size_of
@@ -78,7 +80,43 @@ def profile(model: str, settings: ProfileSettings, overseer: Overseer, *, out: s
         hashes={"text": reading.data.fingerprint},
         units=reading.units,
         notes=list(card.notes),
+        asked=model,
+        done=[],
     )
+    return _go_on(run, card, settings, reading, each, overseer)
+
+
+def resume(path: str | Path, overseer: Overseer) -> Run:
+    """Go on with a profile that was stopped or killed: stages that are done are not done again."""
+    run = open_run(path, write=True)
+    try:
+        if run.manifest.get("kind") != "profile":
+            raise AnisoscopeError(f"{path} is a run of kind {run.manifest.get('kind')!r}, and no profile")
+        run.require_current()
+        settings = settings_in(run.manifest, ProfileSettings)
+        recorded(run.manifest, "done")
+        if run.finished:
+            run.close()
+            return run
+        located = locate(recorded(run.manifest, "asked"), allow_pickle=settings.allow_pickle)
+        card = described(located, settings)
+        each = _sequences(card, settings)
+        reading = read_text(card, settings, sequences=each * settings.batches)
+        if reading.data.fingerprint != recorded(run.manifest, "hashes", "text"):
+            raise AnisoscopeError(
+                f"the text {settings.text} is not what it was when {path} began; restore it, or begin a new run"
+            )
+        if about(card) != recorded(run.manifest, "model"):
+            raise AnisoscopeError(f"the model is not what it was when {path} began; restore it, or begin a new run")
+    except BaseException:
+        run.close()
+        raise
+    run.update(status="running", reason=None)
+    return _go_on(run, card, settings, reading, each, overseer)
+
+
+def _go_on(run: Run, card: Card, settings: ProfileSettings, reading: Reading, each: int, overseer: Overseer) -> Run:
+    """Do the stages that are not done yet."""
     threads = torch.get_num_threads()
     torch.set_num_threads(settings.threads)
     try:
@@ -125,6 +163,7 @@ class _Profiling:
     ) -> None:
         self._run, self._card, self._settings, self._reading = run, card, settings, reading
         self._each, self._overseer, self._apply = each, overseer, apply
+        self._skip: set[str] = set()
         on_cpu = torch.device(settings.judging_place).type == "cpu"  # a GPU does one thing at a time anyway
         in_turn = (lambda act, items: list(apply(act, items))) if on_cpu else each_in_turn
         self._judge = Judge(Brief(settings.request(), None, keep=True, measured=("gradients",)), in_turn)
@@ -133,19 +172,30 @@ class _Profiling:
     def all(self) -> None:
         """First the untrained twin, which is the null, then the model."""
         settings = self._settings
-        names = [f"{who}: {what}" for who in ("twin", "model") for what in self._stages()]
-        names += ["model: removals"] if settings.ablate else []
+        done = set(self._run.manifest["done"])
+        if {"model-gradients", "twin-layers"} <= done or not settings.gradients:
+            self._skip = done
+        else:  # what the model's gradients are judged beside is in memory only
+            self._skip = done - {"twin-gradients"}
+        names = [f"{who}: {what}" for who in ("twin", "model") for what in self._stages(who)]
+        names += ["model: removals"] if settings.ablate and "model-removals" not in done else []
         self._overseer.begun(names)
-        model = twin(self._card, settings)
-        self._examined(model, "twin", TWIN, batches=1)
-        del model
+        if self._stages("twin"):
+            model = twin(self._card, settings)
+            self._examined(model, "twin", TWIN, batches=1)
+            del model
+        removals = settings.ablate and "model-removals" not in done
+        if not self._stages("model") and not removals:
+            return
         model = loaded(self._card, settings)
         self._examined(model, "model", TRAINED, batches=settings.batches)
-        if settings.ablate:
+        if removals:
             self._ablated(model)
 
-    def _stages(self) -> list[str]:
-        return ["layers", "gradients"] if self._settings.gradients else ["layers"]
+    def _stages(self, who: str) -> list[str]:
+        """Those of the twin or the model that are not done yet."""
+        every = ["layers", "gradients"] if self._settings.gradients else ["layers"]
+        return [what for what in every if f"{who}-{what}" not in self._skip]
 
     def _ablated(self, model: torch.nn.Module) -> None:
         """The proxy that gradients were judged against, removed: what it costs beside what it holds."""
@@ -164,14 +214,15 @@ class _Profiling:
 
     def _examined(self, model: torch.nn.Module, who: str, step: int, *, batches: int) -> None:
         choice = choose(model, None, self._settings.views)
-        with _Stage(self._overseer, f"{who}: layers") as stage:
-            rows = self._layers(model, choice, stage, batches)
-            if self._settings.measures == "all":
-                stage.told(0.99, "comparing layers")
-                part = self._reading.data.train.rows(slice(0, self._each))
-                rows += layer_rows(aligned_vectors(model, choice.sites, part, chunk=self._settings.chunk))
-            self._write(f"{who}-layers", rows, step)
-        if self._settings.gradients:
+        if "layers" in self._stages(who):
+            with _Stage(self._overseer, f"{who}: layers") as stage:
+                rows = self._layers(model, choice, stage, batches)
+                if self._settings.measures == "all":
+                    stage.told(0.99, "comparing layers")
+                    part = self._reading.data.train.rows(slice(0, self._each))
+                    rows += layer_rows(aligned_vectors(model, choice.sites, part, chunk=self._settings.chunk))
+                self._write(f"{who}-layers", rows, step)
+        if "gradients" in self._stages(who):
             with _Stage(self._overseer, f"{who}: gradients") as stage:
                 seen = observe_model(
                     model,
@@ -212,6 +263,8 @@ class _Profiling:
     def _write(self, writer: str, rows: list[Row], step: int) -> None:
         rows = with_token_texts(rows, self._reading.data.tokeniser.text)
         self._run.write(writer, [row | {"step": step, "tokens": None} | self._about for row in rows])
+        done = self._run.manifest["done"]
+        self._run.update(done=done if writer in done else [*done, writer])
 
     def _write_arrays(self, who: str, found: Judgement) -> None:
         self._run.write_tensors(f"spectra-{who}", found.spectra)
@@ -238,6 +291,8 @@ class _Stage:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, KeyboardInterrupt):
+            return
         seconds = time.monotonic() - self._began
         why = None if error is None else str(error) or type(error).__name__
         self._overseer.ended(Outcome(self._task, error=why, seconds=seconds))

@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from anisoscope.capacity import parse_bytes
 from anisoscope.capture.schedule import log_spaced
 from anisoscope.errors import broken
+from anisoscope.study.device import Device
 from anisoscope.study.judging_settings import JudgingSettings
 from anisoscope.study.options import Known, Numbers, Words, known_words, made_of
 from anisoscope.vocabulary import PROXIES
@@ -79,7 +80,7 @@ class PairOptions(JudgingSettings):
     mask_rate: float = Field(default=0.15, gt=0, lt=1, description="Share of tokens that the encoder is asked for.")
     held_out: float = Field(default=0.05, gt=0, lt=1, description="Share of documents that are held out.")
     precision: Literal["float32", "bf16"] = Field(default="float32", description="What the models compute in.")
-    device: Literal["auto", "cpu"] = Field(default="auto", description="Where they are trained.")
+    device: Device = Field(default="auto", description="Where they are trained: auto, cpu, cuda, cuda:1 … or mps.")
     seeds: int = Field(
         default=1, ge=1, le=10_000, description="Trainings of each model; error bars are then over seeds."
     )

@@ -148,13 +148,13 @@ def train(job: Job, newest: Path | None, data: Tokenised, run: Run, watcher: Wat
             sink=sink, resumable=True, keep_bases=settings.keep_bases, token_text=data.tokeniser.text
         ),
     )
-    journal = _Journal(run, job, lessons, watcher, stop)
+    journal, held = _Journal(run, job, lessons, watcher, stop), _held(data, job)
     trainer = _TellingTrainer(
         model=model,
-        args=_arguments(job),
+        args=_arguments(job, len(held)),
         data_collator=collated,
         train_dataset=lessons,
-        eval_dataset=_held(data, job),
+        eval_dataset=held,
         callbacks=[observer, journal],
     )
     trainer.journal = journal
@@ -216,21 +216,22 @@ def _scope_seed(job: Job, lessons: Lessons, documents: Callable[[int], torch.Ten
     return fold_seed(batches, seed=job.seed)
 
 
-def _arguments(job: Job) -> TrainingArguments:
+def _arguments(job: Job, held: int) -> TrainingArguments:
     s = job.settings
+    on_cpu = not torch.accelerator.is_available() if s.device == "auto" else s.device == "cpu"
     every = max(1, s.steps // s.checkpoints) if s.checkpoints else s.steps + 1
     return TrainingArguments(
         output_dir=str(job.checkpoints),
         max_steps=s.steps,
         per_device_train_batch_size=s.batch,
-        per_device_eval_batch_size=s.batch,
+        per_device_eval_batch_size=min(s.batch, held),  # of fewer sequences no batch would be left: none may be short
         learning_rate=s.learning_rate,
         warmup_steps=round(s.warmup * s.steps),
         weight_decay=s.weight_decay,
         max_grad_norm=s.clip,
         bf16=s.precision == "bf16",
-        use_cpu=s.device == "cpu" or not torch.accelerator.is_available(),  # else bf16 wants a GPU
-        dataloader_pin_memory=s.device != "cpu" and torch.cuda.is_available(),
+        use_cpu=on_cpu,  # else bf16 wants a GPU
+        dataloader_pin_memory=not on_cpu and torch.cuda.is_available(),
         seed=job.seed,
         dataloader_drop_last=True,
         remove_unused_columns=False,

@@ -1,0 +1,5 @@
+"""``python -m anisoscope``: the command line."""
+
+from anisoscope.cli import main
+
+main()

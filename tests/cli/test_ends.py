@@ -1,0 +1,213 @@
+"""How commands begin and end: wrong names before anything heavy, one check of devices, status 130, the answer last."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from anisoscope import cli
+from anisoscope.cores import usable_cores
+from anisoscope.data.tokens import prepare
+from anisoscope.errors import AnisoscopeError, BrokenRuleError
+from anisoscope.store.run import create_run, open_run
+from anisoscope.study.device import resolve_device
+from models.snapshots import letters, save, tiny
+
+FAST = ["--length", "32", "--sequences", "16", "--rank", "4", "--resamples", "19", "--device", "cpu", "--threads", "1"]
+PAIR = "--layers 1 --width 16 --heads 2 --vocabulary 320 --length 16 --batch 12 --steps 2 --rank 4 --probe 0 --ranks 2"
+PAIR += " --resamples 19 --proxies pca --device cpu --checkpoints 0 --evaluations 1 --no-targets --no-frequency"
+
+
+def ended(*arguments):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(list(map(str, arguments)))
+    return stopped.value.code
+
+
+def test_wrong_names_fail_before_torch_is_imported(tmp_path):
+    create_run(tmp_path / "taken", kind="scope").close("finished")
+    (tmp_path / "file").write_text("x")
+    cases = [
+        (["pair", "--corpus", "nowhere.txt"], 2, "the text files of a corpus must exist"),
+        (["pair", "--corpus", "kjw"], 2, "did you mean kjv"),
+        (["pair", "--corpus", "enwik8:gone.xml"], 2, "the file of enwik8 must exist"),
+        (["pair", "--tokeniser", "./gone.json"], 2, "a tokeniser must exist"),
+        (["pair", "--out", str(tmp_path / "taken")], 1, "holds a run already"),
+        (["pair", "--out", str(tmp_path / "file" / "run")], 2, "--out must be a folder"),
+        (["pair", "--resume", str(tmp_path / "gone")], 1, "there is no such folder"),
+        (["pair", "--resume", str(tmp_path / "taken")], 2, "--resume must name a run of pair, got one of scope"),
+        (["pair", "--device", "tpu"], 2, "--device must be auto, cpu, cuda, cuda:1 … or mps"),
+        (["profile", "./gone"], 2, "a model on this disk must exist"),
+        (["profile", "a/b/c"], 2, "a model on this disk must exist"),
+        (["profile", "x/y", "--text", "nowhere.txt"], 2, "the text files of a corpus must exist"),
+        (["profile", "--resume", str(tmp_path / "taken")], 2, "--resume must name a run of profile"),
+        (["profile"], 2, "profile needs a MODEL"),
+        (["checkpoints", "./gone"], 2, "a checkpoint must exist"),
+        (["checkpoints", "EleutherAI/mine"], 2, "add --revisions auto"),
+        (["integrity", "EleutherAI/mine"], 2, "add --revisions auto"),
+        (["theory", "--out", str(tmp_path / "taken")], 1, "holds a run already"),
+    ]
+    code = (
+        "import contextlib, io, json, sys\n"
+        "from anisoscope.cli import main\n"
+        "for arguments, status, message in json.loads(sys.argv[1]):\n"
+        "    said = io.StringIO()\n"
+        "    try:\n"
+        "        with contextlib.redirect_stderr(said): main(arguments)\n"
+        "    except SystemExit as stopped:\n"
+        "        assert stopped.code == status, (arguments, stopped.code, said.getvalue())\n"
+        "    assert message in said.getvalue(), (arguments, said.getvalue())\n"
+        "    assert said.getvalue().count('\\n') == 1, said.getvalue()\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code, json.dumps(cases)], check=True, cwd=tmp_path)
+
+
+def test_devices_are_checked_in_one_place(monkeypatch):
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    assert resolve_device("auto") == resolve_device("cpu") == "cpu"
+    for name, said in (("cuda", "no GPU that torch can use"), ("cuda:1", "GPU number 1"), ("mps", "an Apple GPU")):
+        with pytest.raises(AnisoscopeError, match=said):
+            resolve_device(name)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    assert (resolve_device("auto"), resolve_device("cuda"), resolve_device("cuda:0")) == ("cuda", "cuda", "cuda:0")
+    with pytest.raises(AnisoscopeError, match="GPU number 1, and this machine has 1 GPU;"):
+        resolve_device("cuda:1")
+
+
+def test_cores_follow_the_binding_and_omp_num_threads(monkeypatch):
+    import os
+
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 3, 5}, raising=False)
+    for asked, cores in ((None, 3), ("2", 2), ("8", 3), ("1,2", 1), ("all", 3)):
+        monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+        if asked is not None:
+            monkeypatch.setenv("OMP_NUM_THREADS", asked)
+        assert usable_cores() == cores
+
+
+def test_the_package_is_a_command():
+    ended = subprocess.run([sys.executable, "-m", "anisoscope", "--help"], capture_output=True, text=True, check=True)
+    assert "Usage: anisoscope COMMAND" in ended.stdout
+
+
+def plain(path):
+    rows = [row for row in open_run(path).table().to_pylist() if row["measure"] != "cost"]
+    return sorted(repr({name: value for name, value in row.items() if name != "run"}) for row in rows)
+
+
+@pytest.fixture(scope="module")
+def profiled(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("profiled")
+    model, text = save(tiny("bert"), folder / "bert"), letters(tmp_path_factory.mktemp("text"))
+    common = ["profile", str(model), "--text", str(text), *FAST, "--quick"]
+    cli.main([*common, "--out", str(folder / "whole")])
+    return common, folder / "whole"
+
+
+@pytest.mark.parametrize("after", ["twin-layers", "twin-gradients", "model-layers"])
+def test_a_profile_that_was_stopped_goes_on_to_the_same_rows(profiled, tmp_path, monkeypatch, capsys, after):
+    from anisoscope.study import profile
+
+    common, whole = profiled
+    write = profile._Profiling._write
+
+    def stopping(self, writer, rows, step):
+        write(self, writer, rows, step)
+        if writer == after:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(profile._Profiling, "_write", stopping)
+    capsys.readouterr()
+    assert ended(*common, "--out", tmp_path / "run") == 130
+    out, err = capsys.readouterr()
+    assert f"anisoscope profile --resume {tmp_path / 'run'}" in err.replace("\n", "")
+    assert "failed" not in out + err
+    assert open_run(tmp_path / "run").manifest["status"] == "interrupted"
+    monkeypatch.setattr(profile._Profiling, "_write", write)
+    cli.main(["profile", "--resume", str(tmp_path / "run")])
+    out = capsys.readouterr().out
+    assert plain(tmp_path / "run") == plain(whole)
+    assert open_run(tmp_path / "run").finished
+    assert "twin: layers" not in out  # what is done is not done again
+    lines = out.splitlines()
+    table = lines.index(next(line for line in lines if line.startswith("layer")))
+    assert [line.split()[0] for line in lines[table + 1 : table + 4]] == ["0", "1", "2"]
+    assert any(line.startswith("took ") for line in lines)
+
+
+def test_a_finished_profile_has_nothing_left_and_keeps_its_settings(profiled, capsys):
+    _, whole = profiled
+    cli.main(["profile", "--resume", str(whole), "--no-report"])
+    assert "nothing left to do" in capsys.readouterr().err
+    assert ended("profile", "--resume", whole, "--rank", 4) == 2
+    assert "must keep its own model and settings, got --resume with rank" in capsys.readouterr().err
+
+
+def corpus(folder, documents=40, words=60):
+    folder.mkdir()
+    for number in range(documents):
+        (folder / f"{number}.txt").write_text(" ".join(f"w{(number * 7 + k * k) % 50}" for k in range(words)))
+    return folder
+
+
+def test_a_stopped_pair_ends_with_130_and_says_how_to_go_on(tmp_path, monkeypatch, capsys):
+    from anisoscope.study import pair
+
+    monkeypatch.setattr(pair, "train", lambda *given: False)  # as after Ctrl-C
+    assert ended("pair", "--corpus", corpus(tmp_path / "t"), *PAIR.split(), "--out", tmp_path / "run") == 130
+    out = capsys.readouterr().out
+    assert f"stopped. Go on with: anisoscope pair --resume {tmp_path / 'run'}" in out
+    assert "rows: anisoscope rows" in out.splitlines()[-1]
+
+
+def test_a_held_out_text_of_fewer_sequences_than_a_batch_is_evaluated(tmp_path, capsys):
+    texts = corpus(tmp_path / "t", documents=40)
+    cli.main(["pair", "--corpus", str(texts), *PAIR.split(), "--held-out", "0.02", "--out", str(tmp_path / "run")])
+    losses = [r["value"] for r in open_run(tmp_path / "run").table().to_pylist() if r["variant"] == "held-out"]
+    assert losses
+    assert all(value > 0 for value in losses)
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("verdict: ") for line in lines)
+    assert any(line.startswith("took ") for line in lines)
+
+
+TEXT = "In the beginning was a line, and it was long enough to be cut.\n" * 30
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"\x00\x00".join(TEXT.encode().split(b" ")),
+        TEXT.replace("\n", " ").encode(),
+        b"\xef\xbb\xbf" + TEXT.encode(),
+        TEXT.replace("\n", "\r\n").encode(),
+        TEXT.replace("\n", "\r").encode(),
+    ],
+    ids=["NUL", "one line", "byte-order mark", "CRLF", "CR"],
+)
+def test_odd_files_are_read(tmp_path, raw):
+    (tmp_path / "a.txt").write_bytes(raw)
+    (tmp_path / "b.txt").write_bytes(raw + b" and more of the same, said again")
+    data = prepare(str(tmp_path), length=16, vocabulary=300, held_out=0.5)
+    assert len(data.train.ids)
+    assert len(data.held.ids)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "latin-1"])
+def test_other_encodings_are_an_error_that_names_the_file(tmp_path, encoding):
+    (tmp_path / "a.txt").write_bytes(("é" + TEXT).encode(encoding))
+    with pytest.raises(AnisoscopeError, match=r"a\.txt is not UTF-8 text: byte 0x.* convert it"):
+        prepare(str(tmp_path), length=16, vocabulary=300)
+
+
+def test_documents_that_are_too_short_are_an_error_before_the_training(tmp_path):
+    for number in range(3):
+        (tmp_path / f"{number}.txt").write_text(f"{number}")
+    with pytest.raises(BrokenRuleError, match=r"must have at least .* use longer documents"):
+        prepare(str(tmp_path), length=16, vocabulary=300)
