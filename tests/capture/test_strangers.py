@@ -230,6 +230,7 @@ def test_the_load_of_routers_is_what_was_routed():
     assert rows["unused"]["value"] == pytest.approx(np.mean(counts == 0))
 
 
+@pytest.mark.filterwarnings("ignore:not measured at step")  # nothing is stepped on
 def test_a_block_that_is_dropped_is_missing_for_this_step_only():
     torch.manual_seed(0)
     model = stranger("dropping")
