@@ -214,7 +214,7 @@ def _line(at: Any, s: Series, colour: str, marker: str, dashes: list[str], figur
 
 def _seeds(at: Any, s: Series, colour: str) -> None:
     """A small dot a seed, through it a thin line: the interval within that seed."""
-    each = [(p.x, *seed) for p in s.points for seed in p.seeds]
+    each = [(p.x, *seed[:3]) for p in s.points for seed in p.seeds]
     at.plot([x for x, *_ in each], [y for _, y, *_ in each], ".", color=colour, markersize=1.5, alpha=0.6)
     ends = [(x, low, high) for x, _, low, high in each if low is not None and high is not None]
     if ends:

@@ -11,6 +11,7 @@ from anisoscope.report.answer_figure import answer_figure
 from anisoscope.report.choices import by_seed, combinations, page_controls
 from anisoscope.report.claim_lines import claims_section
 from anisoscope.report.claims import verdict_section
+from anisoscope.report.comparison import comparison_section
 from anisoscope.report.concepts import concepts_section
 from anisoscope.report.drift import drift_section
 from anisoscope.report.frequency import frequency_section
@@ -41,6 +42,7 @@ def view(context: Context, at_most: int | None = None) -> Report:
         return _report(context, _of_profiles(context, at_most))
     sections = [
         claims_section(context),
+        comparison_section(context),
         verdict_section(context),
         numbers_section(context),
         emergence_section(context),

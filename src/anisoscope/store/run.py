@@ -106,8 +106,9 @@ class Run:
                 "write each observation on its own",
             )
         self._require_in_place()
-        write_part(self._folder, part_name(writer, steps.pop()), table)
-        if self._page is not None:
+        step = steps.pop()
+        write_part(self._folder, part_name(writer, step), table)
+        if self._page is not None and step is not None:  # what is known before training makes no page
             self._page.begin()
 
     def keep_page(self, *, last: bool = True) -> None:
