@@ -63,7 +63,17 @@ def draw_figures(
             yield f"{name}.tex", caption_tex(name, part).encode()
 
 
+def figure_of(figure: Figure, *, width: Width = "auto", style: str | None = None) -> Any:
+    """A figure as matplotlib has it, to be shown or changed further."""
+    with _styled(style)():
+        return _sheet(figure, width)
+
+
 def _drawn(figure: Figure | LadderFigure, form: Format, width: Width) -> bytes:
+    return _saved(_sheet(figure, width), form)
+
+
+def _sheet(figure: Figure | LadderFigure, width: Width) -> Any:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure as Sheet
 
@@ -73,7 +83,7 @@ def _drawn(figure: Figure | LadderFigure, form: Format, width: Width) -> bytes:
         _ladder(sheet, figure, WIDTHS["page" if width == "auto" else width])
     else:
         _chart(sheet, figure, width)
-    return _saved(sheet, form)
+    return sheet
 
 
 def _styled(style: str | None) -> Callable[[], AbstractContextManager[Any]]:

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -271,6 +271,9 @@ class Run:
             self.close(None if kind is None else "interrupted")
 
 
+R = TypeVar("R", bound=Run)
+
+
 class Sink:
     """Takes the rows of a scope into a run."""
 
@@ -323,14 +326,14 @@ def create_run(path: str | os.PathLike[str], *, config: Mapping[str, Any] | None
     return run
 
 
-def open_run(path: str | os.PathLike[str], *, write: bool = False) -> Run:
-    """Open a run to read it, or with ``write`` to go on with it."""
+def open_run(path: str | os.PathLike[str], *, write: bool = False, of: type[R] = Run) -> R:
+    """Open a run to read it, or with ``write`` to go on with it; ``of`` a class that can do more."""
     folder = Folder(path)
     if not folder.exists(MANIFEST):
         near = "; there is no such folder" if not folder.exists() else ""
         raise AnisoscopeError(f"{folder} is no run: it has no {MANIFEST}{near}")
     manifest = manifest_from_bytes(folder.read(MANIFEST), str(folder))
-    run = Run(folder, manifest, _locked(folder) if write else None, begun=True)
+    run = of(folder, manifest, _locked(folder) if write else None, begun=True)
     if write:
         try:
             run.require_whole()
