@@ -52,7 +52,7 @@ _HOME = {
     "masking_rates": "intervene.frequency_weights",
     "neighbourhood_overlap": "geometry.overlap",
     "neighbours": "geometry.neighbours",
-    "open_run": "store.run",
+    "open_run": "report.opened",
     "pairing_share": "evidence.pairing",
     "participation_ratio": "geometry.isotropy",
     "partition_ratio": "geometry.isotropy",
@@ -127,13 +127,13 @@ if TYPE_CHECKING:
     from anisoscope.observe.options import EvidenceOptions as EvidenceOptions
     from anisoscope.observe.options import SessionOptions as SessionOptions
     from anisoscope.plugins import load_plugins as load_plugins
+    from anisoscope.report.opened import open_run as open_run
     from anisoscope.scope import Scope as Scope
     from anisoscope.stats.counts import TokenCounts as TokenCounts
     from anisoscope.stats.directions import Directions as Directions
     from anisoscope.stats.moments import Moments as Moments
     from anisoscope.stats.reduce import all_reduce as all_reduce
     from anisoscope.stats.reservoir import Reservoir as Reservoir
-    from anisoscope.store.run import open_run as open_run
 
 
 def __getattr__(name: str) -> object:

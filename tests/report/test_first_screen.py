@@ -44,16 +44,24 @@ def test_the_first_screen_says_what_was_found_shown_passed_and_not_known(opened,
     assert signs.last.evaluate("s => s.getBoundingClientRect().bottom") <= screens * height
 
 
-@pytest.mark.parametrize("name", ["good", "bad", "seeds", "half", "both"])
-@pytest.mark.parametrize(("width", "tallest"), [(1400, 6000), (390, 12_000)])
+@pytest.mark.parametrize(("name", "width", "tallest"), [("good", 1400, 6000), ("both", 390, 12_000)])
 def test_with_closed_folds_the_page_is_short(opened, name, width, tallest):
     page = opened(name, width, unfold=False)
     assert page.evaluate("document.documentElement.scrollHeight") <= tallest
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1400, "light"), (1400, "dark"), (390, "light"), (390, "dark")])
-@pytest.mark.parametrize("unfold", [False, True])
+@pytest.mark.parametrize(
+    ("width", "scheme", "unfold"),
+    [
+        (1400, "light", True),
+        (390, "dark", True),
+        pytest.param(1400, "dark", True, marks=pytest.mark.slow),
+        pytest.param(390, "light", True, marks=pytest.mark.slow),
+        pytest.param(1400, "dark", False, marks=pytest.mark.slow),
+        pytest.param(390, "light", False, marks=pytest.mark.slow),
+    ],
+)
 def test_axe_finds_nothing_to_complain_of(opened, width, scheme, unfold):
     assert violations(opened("good", width, scheme, unfold=unfold)) == []
 
@@ -155,6 +163,10 @@ def test_a_seed_can_be_shown_alone(opened):
     assert "mean of 3 seeds" in page.locator(".front .headline").text_content()
     page.locator("select[data-page=seed]").select_option("seed 1")
     assert "seeds" not in page.locator(".front .headline").text_content()
+    assert page.locator("#figure-answer .line").count() == 4
+    page.locator("button.unfold").click()
+    until(page, ALL_DRAWN)
+    assert page.locator("#figure-emergence .seed").count() == 0  # the curve is that of the seed
 
 
 def test_print_opens_everything(opened):

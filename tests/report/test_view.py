@@ -118,7 +118,7 @@ def test_curves_hold_each_seed_with_the_interval_within_it(planted, name, seeds)
     at = next(p for p in series.points if p.x == 200)
     rows = at_200(planted / name, "decoder", layer=2)
     assert len(at.seeds) == seeds
-    assert at.seeds == tuple((row["value"], row["low"], row["high"]) for row in rows)
+    assert at.seeds == tuple((row["value"], row["low"], row["high"], row["seed"]) for row in rows)
     assert (at.low is None) == (seeds == 2)
     assert "within that seed, over sequences or documents" in figure.caption
     assert len(plain(at)[-1]) == seeds  # and the page has them

@@ -18,6 +18,7 @@ ENERGY = {
     "weight": "the weight gradient's energy",
     "embedding": "the embedding gradient's energy",
 }
+ROLES = ("Decoder", "Encoder")
 _WHEN = {"late": "Late in training", "middle": "In the middle of training", "early": "Early in training"}
 
 
@@ -76,7 +77,7 @@ def _first(group: list[Finding]) -> str:
     one = group[0]
     null = ladder_of(one.view)[0]
     outcome = "above" if one.height else _verdict(one).majority(null)
-    what = f"{_where(one)}{_owners(group)} {directions(one)}"
+    what = f"{_where(one)}{_owners(group)}"
     if any(f.shares is None for f in group):
         return _without_shares(group, what, null, outcome)
     energy = f"{what} hold {_held(group)} of {ENERGY[one.view]}{_others(group)}, where {_chance(group)} is chance"
@@ -100,7 +101,7 @@ def _held(group: list[Finding]) -> str:
 
 def _others(group: list[Finding]) -> str:
     """What the other models of the group hold."""
-    parts = [f"{_possessive(_name(f))} {percent(f.shares.share)}" for f in group[1:] if f.shares is not None]
+    parts = [f"{_short_owner(f)} {percent(f.shares.share)}" for f in group[1:] if f.shares is not None]
     return f", {listed(parts)}" if len(parts) > 1 else f" and {parts[0]}" if parts else ""
 
 
@@ -213,20 +214,27 @@ def _so_far(f: Finding) -> str:
 
 
 def _owners(group: list[Finding]) -> str:
-    """The first of them, whose directions the sentence is about; with shares, the others follow by name."""
-    if all(f.shares is not None for f in group):
-        return _possessive(_name(group[0]))
-    return listed([_possessive(_name(f)) for f in group])
+    """Whose directions the sentence is about: with shares the first, whom the others follow by name."""
+    told = group[:1] if all(f.shares is not None for f in group) else group
+    if all(f.subject.label in ROLES for f in told):
+        return f"{listed([_possessive(_name(f)) for f in told])} {directions(group[0])}"
+    return f"the {directions(group[0])} of {listed([_name(f) for f in told])}"
+
+
+def _short_owner(f: Finding) -> str:
+    return _possessive(_name(f)) if f.subject.label in ROLES else f"those of {_name(f)}"
 
 
 def _possessive(name: str) -> str:
-    return f"{name}'" if name.endswith("s") else f"{name}'s"
+    return f"{name}'s"
 
 
 def _name(f: Finding) -> str:
-    """The decoder, or a model by its name."""
-    label = f.subject.label
-    return f"the {label.lower()}" if label in ("Decoder", "Encoder") else label
+    """The decoder, the decoder of a run among several, or a model by its name."""
+    run, _, role = f.subject.label.rpartition(" · ")
+    if role not in ROLES:
+        return f.subject.label
+    return f"the {role.lower()} of {run}" if run else f"the {role.lower()}"
 
 
 def _agreement(group: list[Finding], null: str, outcome: str | None) -> str:

@@ -35,6 +35,7 @@ def answer_figure(context: Context, chosen: Sequence[Chosen]) -> Figure | None:
         Axis("enrichment (odds ratio)", log=True, fixed=True),
         series,
         colour="model",
+        panel="run" if context.compare else None,
         dash="over",
         choose=figure_controls(series, begins),
         toggle=[
@@ -61,6 +62,6 @@ def _curves(context: Context, subject: Subject, chosen: Chosen) -> list[Series]:
         points = course(context, subject, rows, ratio=True)
         if points:
             words = gives(null)
-            tags = {"model": subject.label, "over": words, **chosen.tags}
+            tags = {"model": subject.label, "over": words, "run": subject.source.label, **chosen.tags}
             found.append(Series(f"{subject.label}, over {words}", tags, points))
     return found

@@ -26,11 +26,12 @@ class Chosen:
 
 def combinations(context: Context) -> list[Chosen]:
     """What a page can show; the first is what it begins with."""
-    first = _begins(context)
+    seeds = {"seed": ALL_SEEDS} if len(_seeds(context)) > 1 else {}
+    first = _begins(context, seeds)
     keys = {_key(row) for row in _judged(context)} - {None}
     found = [first]
     for proxy, timing, subset, view in sorted(filter(None, keys), key=_order):
-        tags = _tags(proxy, timing, subset, view)
+        tags = _tags(proxy, timing, subset, view) | seeds
         if tags != first.tags:
             chosen = chosen_context(context, Choice(proxy, timing, subset))
             if any(enrichment_rows(s, view, proxy, timing) for s in chosen.subjects):
@@ -57,7 +58,7 @@ def figure_controls(series: Sequence[Series], begins: dict[str, str]) -> list[Co
 
 def by_seed(context: Context, found: list[Chosen]) -> list[Chosen]:
     """The same combinations for every single seed, where there are several."""
-    seeds = sorted({seed for subject in context.subjects for seed in subject.seeds if seed is not None})
+    seeds = _seeds(context)
     if len(seeds) < 2:
         return []
     made = []
@@ -83,17 +84,19 @@ def page_controls(context: Context, found: list[Chosen]) -> list[Control]:
         else:
             values = list(dict.fromkeys(one.tags[key] for one in found if key in one.tags))
             selected = first.get(key)
-        if key == "seed" and values:
-            values, selected = [ALL_SEEDS, *values], ALL_SEEDS
         if len(values) > 1:
             controls.append(Control(key, label, values, selected))
     return controls
 
 
-def _begins(context: Context) -> Chosen:
+def _seeds(context: Context) -> list[int]:
+    return sorted({seed for subject in context.subjects for seed in subject.seeds if seed is not None})
+
+
+def _begins(context: Context, seeds: dict[str, str]) -> Chosen:
     one = context.subjects[0] if context.subjects else None
     view = "representation"
-    return Chosen(context, view, _tags(one.proxy, one.timing, one.subset, view) if one else {})
+    return Chosen(context, view, (_tags(one.proxy, one.timing, one.subset, view) | seeds) if one else {})
 
 
 def _judged(context: Context) -> Iterator[Row]:

@@ -37,7 +37,7 @@ class Subject:
     @property
     def config(self) -> dict[str, Any]:
         """What the run was asked for, a setting inside another as ``outer.inner``."""
-        return dict(_flat(self.manifest.get("config")))
+        return dict(flat(self.manifest.get("config")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,10 +191,11 @@ def _with_absent_roles(held: dict[Key, Any], of_run: Iterable[Key]) -> dict[Key,
     return held | {(role, None, None): {} for role in roles if role not in {key[0] for key in held}}
 
 
-def _flat(config: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flat(config: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Settings one by one, a setting inside another as ``outer.inner``."""
     for key, value in config.items() if _is(config) else ():
         if _is(value) and value:
-            yield from _flat(value, f"{prefix}{key}.")
+            yield from flat(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
 

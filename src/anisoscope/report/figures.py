@@ -63,7 +63,17 @@ def draw_figures(
             yield f"{name}.tex", caption_tex(name, part).encode()
 
 
+def figure_of(figure: Figure, *, width: Width = "auto", style: str | None = None) -> Any:
+    """A figure as matplotlib has it, to be shown or changed further."""
+    with _styled(style)():
+        return _sheet(figure, width)
+
+
 def _drawn(figure: Figure | LadderFigure, form: Format, width: Width) -> bytes:
+    return _saved(_sheet(figure, width), form)
+
+
+def _sheet(figure: Figure | LadderFigure, width: Width) -> Any:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure as Sheet
 
@@ -73,7 +83,7 @@ def _drawn(figure: Figure | LadderFigure, form: Format, width: Width) -> bytes:
         _ladder(sheet, figure, WIDTHS["page" if width == "auto" else width])
     else:
         _chart(sheet, figure, width)
-    return _saved(sheet, form)
+    return sheet
 
 
 def _styled(style: str | None) -> Callable[[], AbstractContextManager[Any]]:
@@ -214,7 +224,7 @@ def _line(at: Any, s: Series, colour: str, marker: str, dashes: list[str], figur
 
 def _seeds(at: Any, s: Series, colour: str) -> None:
     """A small dot a seed, through it a thin line: the interval within that seed."""
-    each = [(p.x, *seed) for p in s.points for seed in p.seeds]
+    each = [(p.x, *seed[:3]) for p in s.points for seed in p.seeds]
     at.plot([x for x, *_ in each], [y for _, y, *_ in each], ".", color=colour, markersize=1.5, alpha=0.6)
     ends = [(x, low, high) for x, _, low, high in each if low is not None and high is not None]
     if ends:

@@ -62,7 +62,7 @@ def summarise(rows: Iterable[Row], x: float = 0.0, *, ratio: bool = False) -> Po
     units = [row["n"] for row in found if row["n"] is not None]
     adjusted = [row["q"] for row in found if row["q"] is not None]
     worst = max(adjusted) if len(adjusted) == len(found) else None
-    each = tuple((row["value"], row["low"], row["high"]) for row in found)
+    each = tuple((row["value"], row["low"], row["high"], row["seed"]) for row in found)
     return Point(x, mean, low, high, min(units, default=None), worst, each)
 
 

@@ -13,7 +13,7 @@ Tone = Literal["yes", "part", "no", "open", "plain"]
 class Point(NamedTuple):
     """A number at a place, with its interval, the units it rests on and its adjusted p.
 
-    ``seeds``, where there are several: value, low and high of each, the interval within that seed.
+    ``seeds``, where there are several: value, low and high of each, the interval within that seed, and its number.
     """
 
     x: float

@@ -11,6 +11,7 @@ from anisoscope.report.answer_figure import answer_figure
 from anisoscope.report.choices import by_seed, combinations, page_controls
 from anisoscope.report.claim_lines import claims_section
 from anisoscope.report.claims import verdict_section
+from anisoscope.report.comparison import comparison_section
 from anisoscope.report.concepts import concepts_section
 from anisoscope.report.drift import drift_section
 from anisoscope.report.frequency import frequency_section
@@ -46,6 +47,7 @@ def view(context: Context, at_most: int | None = None) -> Report:
         return Report(_title(context), about(context), status(context), there)
     sections = [
         claims_section(context),
+        comparison_section(context),
         verdict_section(context),
         numbers_section(context),
         emergence_section(context),

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -107,8 +107,9 @@ class Run:
                 "write each observation on its own",
             )
         self._require_in_place()
-        write_part(self._folder, part_name(writer, steps.pop()), table)
-        if self._page is not None:
+        step = steps.pop()
+        write_part(self._folder, part_name(writer, step), table)
+        if self._page is not None and step is not None:  # what is known before training makes no page
             self._page.begin()
 
     def keep_page(self, *, last: bool = True) -> None:
@@ -271,6 +272,9 @@ class Run:
             self.close(None if kind is None else "interrupted")
 
 
+R = TypeVar("R", bound=Run)
+
+
 class Sink:
     """Takes the rows of a scope into a run."""
 
@@ -324,14 +328,14 @@ def create_run(path: str | os.PathLike[str], *, config: Mapping[str, Any] | None
     return run
 
 
-def open_run(path: str | os.PathLike[str], *, write: bool = False) -> Run:
-    """Open a run to read it, or with ``write`` to go on with it."""
+def open_run(path: str | os.PathLike[str], *, write: bool = False, of: type[R] = Run) -> R:
+    """Open a run to read it, or with ``write`` to go on with it; ``of`` a class that can do more."""
     folder = Folder(path)
     if not folder.exists(MANIFEST):
         near = "; there is no such folder" if not folder.exists() else ""
         raise AnisoscopeError(f"{folder} is no run: it has no {MANIFEST}{near}")
     manifest = manifest_from_bytes(folder.read(MANIFEST), str(folder))
-    run = Run(folder, manifest, _locked(folder) if write else None, begun=True)
+    run = of(folder, manifest, _locked(folder) if write else None, begun=True)
     if write:
         try:
             run.require_whole()

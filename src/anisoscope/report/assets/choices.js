@@ -21,7 +21,6 @@ function startChoices(plots) {
   const keyOf = (now) => {
     const all = Object.assign({}, choicesOf(first.dataset.choices), now);
     delete all.model;
-    if (all.seed === ALL.seed) delete all.seed;
     return Object.keys(all).sort().map((key) => `${key}=${all[key]}`).join("|");
   };
   const apply = (now) => {

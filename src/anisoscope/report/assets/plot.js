@@ -136,6 +136,17 @@ class Plot {
     return group;
   }
 
+  // Of one seed a curve has the values of that seed, with the interval within it.
+  ofSeed() {
+    if (this.isLadder || !this.seed || this.seed === ALL.seed) return this.figure;
+    const alone = (p) => {
+      const own = p[6].find(([, , , number]) => `seed ${number}` === this.seed);
+      return own ? [p[0], own[0], own[1], own[2], p[4]] : null;
+    };
+    const series = this.figure.series.map((s) => Object.assign({}, s, { points: s.points.map((p) => (p[6] ? alone(p) : p)).filter((p) => p) }));
+    return Object.assign({}, this.figure, { series });
+  }
+
   // What a reader has chosen here, and the same after the page was read anew.
   kept() {
     const hidden = Object.fromEntries(Object.entries(this.state.hidden).map(([key, values]) => [key, [...values]]));
@@ -192,7 +203,8 @@ class Plot {
     this.width = this.box.clientWidth;
     if (!this.width) return;
     const had = document.activeElement === this.svg;
-    const { svg, marks } = this.isLadder ? drawLadder(this.figure, this.state, this.box) : drawChart(this.figure, this.state, this.box);
+    const figure = this.ofSeed();
+    const { svg, marks } = this.isLadder ? drawLadder(figure, this.state, this.box) : drawChart(figure, this.state, this.box);
     for (const [line, control, value] of this.chips) line.setAttribute("stroke", colourOf(control.key, value, control.values));
     this.mark_options();
     this.svg = svg;
