@@ -143,3 +143,48 @@ def test_as_a_process_it_prints_a_line_for_each_finding():
     assert (done.returncode, done.stderr) == (0, "")
     assert all(re.match(r"(ok|missing|broken|unknown) +\S", line) for line in done.stdout.splitlines())
     assert re.search(r"^ok +torch ", done.stdout, re.M)
+
+
+def kept_configuration(tmp_path, kind, **options):
+    import transformers
+
+    getattr(transformers, kind)(**options).save_pretrained(tmp_path / "model")
+    return str(tmp_path / "model")
+
+
+def test_of_a_model_it_says_what_is_watched_and_why(tmp_path, capsys):
+    """Of a configuration alone: there are no weights."""
+    folder = kept_configuration(tmp_path, "T5Config", num_layers=3, d_model=32, vocab_size=90)
+    cli.main(["doctor", folder])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("T5ForConditionalGeneration: traced: the residual stream passes decoder.block.0, ")
+    table = {line.split()[0]: line.split()[1:3] for line in lines[1:]}
+    expected = {view: ["3", "1-3"] for view in ("representation", "encoder-representation", "weight", "encoder-weight")}
+    assert table == {"view": ["sites", "layers"], **expected, "embedding": ["1", "0"]}
+
+
+def test_of_a_mixture_of_experts_it_has_the_routers_and_the_note(tmp_path, capsys):
+    folder = kept_configuration(tmp_path, "MixtralConfig", num_hidden_layers=2, architectures=["MixtralForCausalLM"])
+    cli.main(["doctor", folder, "--json"])
+    said = json.loads(capsys.readouterr().out)
+    assert said["model"] == "MixtralForCausalLM"
+    assert said["how"].startswith("traced")
+    assert [(site["view"], site["layer"]) for site in said["sites"]] == [
+        ("representation", 1),
+        ("representation", 2),
+        ("embedding", 0),
+    ]
+    assert [(router["layer"], router["experts"]) for router in said["routers"]] == [(1, 8), (2, 8)]
+    assert any("mixture of experts in model.layers.0, model.layers.1: no weight view" in note for note in said["notes"])
+
+
+def test_a_model_that_is_not_there_is_named(tmp_path, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["doctor", str(tmp_path / "nothing")])
+    assert stopped.value.code == 2
+    assert "must exist" in capsys.readouterr().err
+    (tmp_path / "config.json").write_text("{", encoding="utf-8")
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["doctor", str(tmp_path)])
+    assert stopped.value.code == 1
+    assert "cannot be read" in capsys.readouterr().err

@@ -65,7 +65,9 @@ def install_taps(model: nn.Module, sites: Sites | None = None) -> None:
     sites = sites or find_sites(model)
     modules = [unwrapped(model), *(site.module for site in (*sites.blocks, *sites.weights))]
     if sites.embedding is not None:
-        modules.append(sites.embedding.module)
+        modules += [sites.embedding.module, *sites.lookups]
+    modules += [router.module for router in sites.routers]
+    modules += [] if sites.inputs is None else [sites.inputs]
     for module in modules:
         if module not in _relays:
             _relays[module] = Relay(module)

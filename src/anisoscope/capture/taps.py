@@ -161,7 +161,7 @@ class Taps:
             self._off.append(around(module, None, self._mapped))
         for router in self.sites.routers:
             self._off.append(self._listen_to_router(router))
-        if self.sites.inputs is not None:
+        if self.sites.inputs is not None and self.sites.inputs is not root:
             self._off.append(around(self.sites.inputs, self._decoder_begins, None))
         if self.sites.embedding is not None:
             for module in self.sites.lookups or (self.sites.embedding.module,):
@@ -297,7 +297,8 @@ class Taps:
 
         def tell(found: Any) -> None:
             line, batch = self._line, self._current(encoder=router.view.startswith(ENCODER))
-            if line is not None and isinstance(found, Tensor) and not in_backward() and self._counts(batch):
+            wanted = self._wanted(router.layer) and self._counts(batch) and not in_backward()
+            if line is not None and isinstance(found, Tensor) and wanted:
                 line.say(found.device.type, lambda listener: listener.routed(router, found.detach(), batch))
 
         def given(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

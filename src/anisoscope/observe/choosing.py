@@ -38,12 +38,12 @@ def choose(model: nn.Module, sites: Sites | Sequence[str] | None, views: Sequenc
             "unobserved run by rounding; call anisoscope.install_taps(model) before torch.compile to be exact"
         )
         warnings.warn(notes[-1], stacklevel=4)
-    elif not taps and any(is_compiled(site.module) for site in found.blocks) and found.weights:
+    elif not taps and any(is_compiled(site.module) for site in found.blocks) and (found.weights or found.routers):
         note = "blocks are compiled: no weight view, unless anisoscope.install_taps(model) came before torch.compile"
         if views is not None and "weight" in views:
             raise broken("the weight view must have hooks inside the blocks", "compiled blocks", note)
         notes.append(note)
-        found = replace(found, weights=())
+        found = replace(found, weights=(), routers=())
     return Choice(found, _chosen_views(found, views), tuple(notes), whole_compiled)
 
 

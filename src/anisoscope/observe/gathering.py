@@ -200,7 +200,8 @@ class Gathering(Listener):
         mask = batch.mask.to(tokens.device).bool() if given and batch.mask is not None else None
         seen = TokenCounts.of(tokens, vocabulary=self.vocabulary, mask=mask).counts
         self._add({Name("embedding", 0, "table", 0, "sum"): table, Name("embedding", 0, "seen", 0, "sum"): seen})
-        kept = self._call(gradient, batch).context.kept if gradient.ndim == 3 and batch.tokens is not None else None
+        whole = gradient.ndim == 3 and batch.tokens is not None and gradient.shape[:2] == batch.tokens.shape
+        kept = self._call(gradient, batch).context.kept if whole else None
         for fold, selection in enumerate(kept or ()):
             self._add({Name("embedding", 0, "looked-up", fold, "kept"): selection.take(gradient)})
 
