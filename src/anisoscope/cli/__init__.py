@@ -22,6 +22,7 @@ from anisoscope.cli.profile import profile
 from anisoscope.cli.report import report
 from anisoscope.cli.rows import rows
 from anisoscope.cli.theory import theory
+from anisoscope.cli.verify import verify
 from anisoscope.cli.verify_run import verify_run
 from anisoscope.errors import BrokenRuleError
 from anisoscope.study.options import told
@@ -37,6 +38,7 @@ app = App(
 app.command(pair)
 app.command(profile)
 app.command(checkpoints)
+app.command(verify)
 app.command(theory)
 app.command(report)
 app.command(figures)
