@@ -20,6 +20,7 @@ from anisoscope.cli.numbers import as_typed
 from anisoscope.cli.pair import pair
 from anisoscope.cli.profile import profile
 from anisoscope.cli.report import report
+from anisoscope.cli.reproduce import reproduce
 from anisoscope.cli.rows import rows
 from anisoscope.cli.theory import theory
 from anisoscope.cli.verify import verify
@@ -39,6 +40,7 @@ app.command(pair)
 app.command(profile)
 app.command(checkpoints)
 app.command(verify)
+app.command(reproduce)
 app.command(theory)
 app.command(report)
 app.command(figures)
