@@ -101,7 +101,7 @@ def test_noise_turns_once_in_a_seventh_of_courses_and_has_no_three_phases():
     assert np.mean([bool(one) for one in found]) < 0.2
     assert np.mean([len(one) > 2 for one in found]) < 0.02
     slow = 5 * np.sin(np.linspace(0, 3 * np.pi, 12))
-    assert turns((slow + generator.normal(size=12) * 0.2).tolist(), [0.5] * 12) == ["up", "down", "up"]
+    assert turns((slow + generator.normal(size=12) * 0.2).tolist(), [0.5] * 12) == ["up", "down", "up", "down"]
 
 
 def test_what_is_missing_is_told_before_any_work(tmp_path, monkeypatch):
