@@ -24,9 +24,11 @@ _NONE = "no model of this scale is of the kind that the claim is about"
 def make_reproduction(result: Mapping[str, Any]) -> str:
     """The page."""
     counts = Counter(line["outcome"] for claim in result["claims"] if not claim["own"] for line in claim["measured"])
-    said = ", ".join(f"{counts[word]} {word}" for word in _TONES if counts[word]) or "nothing could be compared"
+    words = {"agrees": "agree", "differs": "differ"}
+    parts = [f"{counts[word]} {words.get(word, word)}" for word in _TONES if counts[word]]
+    said = ", ".join(parts) or "nothing could be compared"
     head: list[Block] = [
-        Text(f"{said} (claims times models) at scale {result['scale']}.", "Published beside measured:", "plain"),
+        Text(f"of claims times models, {said}, at scale {result['scale']}.", "Published beside measured:", "plain"),
         _table(result),
         Text(RULES, small=True),
     ]
