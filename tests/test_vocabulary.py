@@ -36,6 +36,7 @@ REGISTRIES = {
     ("geometry/registry.py", "measures"),
     ("evidence/nulls/registry.py", "nulls"),
     ("study/settings.py", "proxies"),
+    ("study/verification_settings.py", "proxies"),
     ("evidence/verify.py", "proxies"),
     ("report/claims.py", "outcomes"),
 }

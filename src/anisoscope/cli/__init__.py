@@ -21,8 +21,10 @@ from anisoscope.cli.numbers import as_typed
 from anisoscope.cli.pair import pair
 from anisoscope.cli.profile import profile
 from anisoscope.cli.report import report
+from anisoscope.cli.reproduce import reproduce
 from anisoscope.cli.rows import rows
 from anisoscope.cli.theory import theory
+from anisoscope.cli.verify import verify
 from anisoscope.cli.verify_run import verify_run
 from anisoscope.cli.watch import watch
 from anisoscope.errors import BrokenRuleError
@@ -40,6 +42,8 @@ app.command(pair)
 app.command(profile)
 app.command(checkpoints)
 app.command(ablate)
+app.command(verify)
+app.command(reproduce)
 app.command(theory)
 app.command(report)
 app.command(watch)

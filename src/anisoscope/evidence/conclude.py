@@ -141,8 +141,11 @@ def _with_isotropy(base: Evidence, folds: Sequence[Fold], frames: int, seed: int
     return replace(
         base,
         isotropy_gain_chance=chance,
-        isotropy_gain_estimate=_estimated(base, gain, chance, None if errors is None else errors[0]),
-        captured_estimate=_estimated(base, gain / missing, chance / missing, None if errors is None else errors[1])
+        isotropy_gain_estimate=_estimated(base, gain, chance, None if errors is None else Spread.of(errors[0])),
+        captured_lost=None if errors is None else errors[1],
+        captured_estimate=_estimated(
+            base, gain / missing, chance / missing, None if errors is None else Spread.of(errors[1])
+        )
         if missing > 0
         else None,
         isotropy_before=float(mean["before"]),
@@ -154,8 +157,8 @@ def _with_isotropy(base: Evidence, folds: Sequence[Fold], frames: int, seed: int
     )
 
 
-def _gain_errors(folds: Sequence[Gains]) -> tuple[Spread, Spread]:
-    """Errors of the gain and of the captured share, means over folds, by jackknife over the units of all folds."""
+def _gain_errors(folds: Sequence[Gains]) -> tuple[Tensor, Tensor]:
+    """The gain and the captured share, means over folds, without each unit of all folds."""
     befores, gains = (torch.stack([getattr(fold, name) for fold in folds]) for name in ("before", "gain"))
     lost_gain, lost_share = [], []
     for k, fold in enumerate(folds):
@@ -163,7 +166,7 @@ def _gain_errors(folds: Sequence[Gains]) -> tuple[Spread, Spread]:
         before = befores.mean() + (fold.before_without - befores[k]) / len(folds)
         lost_gain.append(gain)
         lost_share.append(gain / (1 - before))
-    return Spread.of(torch.cat(lost_gain)), Spread.of(torch.cat(lost_share))
+    return torch.cat(lost_gain), torch.cat(lost_share)
 
 
 def _estimated(base: Evidence, value: float, chance: float, spread: Spread | None) -> Estimate:

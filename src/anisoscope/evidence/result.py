@@ -47,6 +47,7 @@ class Evidence:
     isotropy_gain_chance: float | None = None  # mean over random rotations
     isotropy_gain_estimate: Estimate | None = None  # the gain with its interval over units
     captured_estimate: Estimate | None = None
+    captured_lost: Tensor | None = field(default=None, repr=False)  # the captured share, one unit left out
     radial: float | None = None
     note: str | None = None
     subspaces: tuple[Subspace, ...] = field(default=(), repr=False)

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from anisoscope.errors import BrokenRuleError, broken
 from anisoscope.evidence.cross_fit import cross_fit
+from anisoscope.evidence.inference import Spread
 from anisoscope.evidence.local_checks import Half, Normals, curvature_along, normal_angle, random_frames
 from anisoscope.evidence.result import Evidence
 from anisoscope.geometry.results import Estimate
@@ -31,10 +32,12 @@ class VerifyRow:
     """One line of the table.
 
     ``check``: ``proxy`` (enrichment over ``haar``; the baselines are methods too), ``anisotropy`` (share of the
-    gradient's anisotropy captured; p of the isotropy gain), ``normal`` (mean angle in degrees to the bottom of the
-    local spectrum), ``refit`` (mean angle in degrees between the fits on two halves), ``curvature`` (along the proxy
-    over that along random tangent directions), ``settling`` and ``settling-anisotropy`` (share of layers and seeds at
-    which random directions are not shown to do worse). ``chance`` is what random directions of the same rank would
+    gradient's anisotropy captured; p of the isotropy gain), ``paired`` and ``paired-anisotropy`` (``semi_nmf`` against
+    ``pca`` on the same sequences: ratio of odds, and difference of what is captured), ``normal`` (mean angle in degrees
+    to the bottom of the local spectrum), ``refit`` (mean angle in degrees between the fits on two halves),
+    ``curvature`` (along the proxy over that along random tangent directions), ``settling`` and
+    ``settling-anisotropy`` (share of layers and seeds at which random directions are not shown to do worse).
+    ``chance`` is what random directions of the same rank would
     give.
     """
 
@@ -83,9 +86,10 @@ def verify(
     models that were never looked at before. ``ranks`` defaults to 1, 2, 4, … ≤ D/4. Sequences fall into two halves, the
     same ones for all checks; a proxy is fitted on one and checked on the other, both ways.
 
-    1. ``proxy`` and ``anisotropy``: each method against the baselines ``haar``, ``top-variance`` (``pca``; left out
+    1. ``proxy`` and ``anisotropy``: each method beside the baselines ``haar``, ``top-variance`` (``pca``; left out
        where that is a method itself) and ``mean+haar`` (the mean direction, completed at random) of the same rank, by
-       the energy and by the anisotropy of the gradient that it holds.
+       the energy and by the anisotropy of the gradient that it holds. ``paired`` and ``paired-anisotropy``:
+       ``semi_nmf`` against the directions of largest variance, on the same sequences.
     2. ``normal`` and ``refit``: angles of the proxy to the normal directions that local spectra suggest (a tangent
        proxy is as far from them as it can be), and between the fits on the two halves.
     3. ``curvature``: curvature along the proxy's directions over that along random tangent directions.
@@ -104,12 +108,12 @@ def verify(
         raise broken("methods must be of any rank", "mean, which has one direction", "it is a baseline already")
     seed = 0 if generator is None else generator.initial_seed()
     rows: list[VerifyRow] = []
-    settled: dict[tuple[str, str, int], list[tuple[Any, bool]]] = {}
     for (cell_seed, layer), (cloud, gradient) in cells.items():
         units, side = _two_halves(cloud, groups, seed)
         halves = [_half(cloud, units, side == k, seed) for k in (0, 1)]
         for rank in _ranks(ranks, cloud.shape[-1]):
             normals = [Normals.of(half, rank) for half in halves]
+            judged: dict[str, Evidence] = {}
             for name, method in _contestants(methods, rank, seed):
                 at = (name, rank, cell_seed, layer)
                 found = cross_fit(
@@ -122,16 +126,16 @@ def verify(
                     resamples=resamples,
                     generator=generator,
                 )
+                judged[name] = found
                 rows += [_proxy_row(found, *at), _anisotropy_row(found, *at)]
                 if name not in methods:
                     continue
-                for check, same in _random_does_as_well(found).items():
-                    settled.setdefault((check, name, rank), []).append((cell_seed, same))
                 angle = normal_angle(found.subspaces, normals, seed)
                 rows.append(_row("normal", *at, angle, angle.floor))
                 rows.append(_refit_row(found, *at, seed))
                 rows.append(_row("curvature", *at, curvature_along(found.subspaces, halves), 1.0))
-    return Verification((*rows, *(_settling_row(*key, same) for key, same in settled.items())))
+            rows += _paired_rows(judged, rank, cell_seed, layer)
+    return Verification((*rows, *settling(rows, methods)))
 
 
 def _cells(x: Any, gradients: Any) -> dict[tuple[Any, Any], tuple[Tensor, Tensor]]:
@@ -218,17 +222,52 @@ def _anisotropy_row(found: Evidence, name: str, rank: int, seed: Any, layer: Any
     return VerifyRow(*common, e.value, e.low, e.high, found.isotropy_gain_p, e.floor, n, found.note or note)
 
 
-def _random_does_as_well(found: Evidence) -> dict[str, bool]:
-    """By energy and by anisotropy, where there is a p."""
-    answers = {}
-    for check, e, p in (
-        ("settling", found.enrichment.get("haar"), found.p.get("haar")),
-        ("settling-anisotropy", found.captured_estimate, found.isotropy_gain_p),
-    ):
-        if e is not None and e.floor is not None and p is not None:
-            least = e.value if e.low is None else e.low
-            answers[check] = not (least > e.floor and p <= ALPHA)
-    return answers
+def _paired_rows(judged: Mapping[str, Evidence], rank: int, seed: Any, layer: Any) -> list[VerifyRow]:
+    """Semi-NMF against the directions of largest variance, on the same sequences with the same folds."""
+    first, second = judged.get("semi_nmf"), judged.get("pca", judged.get("top-variance"))
+    if first is None or second is None:
+        return []
+    at = ("semi_nmf − pca", rank, seed, layer)
+    return [
+        _row("paired", *at, paired_energy(first, second), 1.0),
+        _row("paired-anisotropy", *at, paired_captured(first, second), 0.0),
+    ]
+
+
+def paired_energy(first: Evidence, second: Evidence) -> Estimate:
+    """Ratio of the odds of two proxies' energy shares, with a jackknife over units that both were judged on."""
+    if min(first.inside, first.outside, second.inside, second.outside) <= 0:
+        return Estimate(value=math.nan, n=first.n, note=first.note or "a proxy holds all of the gradient, or nothing")
+    log_ratio = math.log(first.inside / first.outside) - math.log(second.inside / second.outside)
+    plain = Estimate(value=math.exp(log_ratio), n=first.units or first.n, floor=1.0, units=first.effective_units)
+    lost = [one.lost.get("haar", ()) for one in (first, second)]
+    if not lost[0] or not lost[1]:
+        return plain
+    # Over one null of equal rank, whose share is the same constant for both.
+    return Spread.of(lost[0][0] - lost[1][0]).estimate(plain, log_ratio, ratio=True)
+
+
+def paired_captured(first: Evidence, second: Evidence) -> Estimate:
+    """Difference of two proxies' shares of the gradient's anisotropy, with a jackknife over units."""
+    a, b = first.captured_estimate, second.captured_estimate
+    if a is None or b is None:
+        return Estimate(value=math.nan, n=first.n, note="the gradient is isotropic, or has too few directions")
+    plain = Estimate(value=a.value - b.value, n=a.n, floor=0.0, units=a.units)
+    if a.low is None or b.low is None or first.captured_lost is None or second.captured_lost is None:
+        return plain
+    return Spread.of(first.captured_lost - second.captured_lost).estimate(plain, plain.value)
+
+
+def settling(rows: Sequence[VerifyRow], methods: Sequence[Method]) -> list[VerifyRow]:
+    """The rows ``settling`` and ``settling-anisotropy`` of tables that were made layer by layer."""
+    answers: dict[tuple[str, str, int], list[tuple[Any, bool]]] = {}
+    for row in rows:
+        check = {"proxy": "settling", "anisotropy": "settling-anisotropy"}.get(row.check)
+        if check and row.method in methods and row.value is not None and row.chance is not None and row.p is not None:
+            least = row.value if row.low is None else row.low
+            as_well = not (least > row.chance and row.p <= ALPHA)
+            answers.setdefault((check, row.method, row.rank), []).append((row.seed, as_well))
+    return [_settling_row(*key, same) for key, same in answers.items()]
 
 
 def _refit_row(found: Evidence, name: str, rank: int, layer_seed: Any, layer: Any, seed: int) -> VerifyRow:

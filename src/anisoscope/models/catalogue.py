@@ -51,8 +51,13 @@ def _smollm2(size: str) -> Entry:
 CATALOGUE: tuple[Entry, ...] = (
     Entry("EuroBERT-210m", "EuroBERT/EuroBERT-210m", "masked", "eurobert"),
     Entry("EuroBERT-610m", "EuroBERT/EuroBERT-610m", "masked", "eurobert"),
+    Entry("ModernBERT-base", "answerdotai/ModernBERT-base", "masked", "modernbert"),
+    Entry("ModernBERT-large", "answerdotai/ModernBERT-large", "masked", "modernbert"),
     Entry("ModernCamemBERT", "almanach/moderncamembert-base", "masked", "modernbert"),
     Entry("OLMo-1B", "allenai/OLMo-1B-hf", "causal", "olmo", AUTO),  # branches such as step20000-tokens84B
+    Entry("Pythia-14m", "EleutherAI/pythia-14m", "causal", "gpt_neox", PYTHIA),
+    Entry("Pythia-31m", "EleutherAI/pythia-31m", "causal", "gpt_neox", PYTHIA),
+    Entry("Pythia-70m", "EleutherAI/pythia-70m", "causal", "gpt_neox", PYTHIA),
     Entry("Pythia-160m", "EleutherAI/pythia-160m", "causal", "gpt_neox", PYTHIA),
     Entry("Pythia-410m", "EleutherAI/pythia-410m", "causal", "gpt_neox", PYTHIA),
     Entry("Pythia-1B", "EleutherAI/pythia-1b", "causal", "gpt_neox", PYTHIA),

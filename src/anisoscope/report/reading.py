@@ -43,6 +43,11 @@ class Source:
         return self.manifest.get("kind") == "profile"
 
     @property
+    def is_verification(self) -> bool:
+        """Whether the run holds the checks of proxies of finished models."""
+        return self.manifest.get("kind") == "verify"
+
+    @property
     def is_theory(self) -> bool:
         """Whether the run is of the theory laboratory: its rows are about no model."""
         return self.manifest.get("kind") == "theory"

@@ -28,6 +28,8 @@ from anisoscope.report.theory import subtitle as theory_subtitle
 from anisoscope.report.theory import theory_sections
 from anisoscope.report.training import emergence_section
 from anisoscope.report.tree import Report, Section
+from anisoscope.report.verification import subtitle as verification_subtitle
+from anisoscope.report.verification import verification_sections
 from anisoscope.report.views import views_section
 from anisoscope.report.words import listed
 
@@ -39,6 +41,13 @@ def view(context: Context, at_most: int | None = None) -> Report:
         if context.compare:
             raise broken("a theory run must have a report of its own", f"{len(context.sources)} runs", "name it alone")
         return Report(_title(context), theory_subtitle(context), status(context), theory_sections(context, at_most))
+    if any(source.is_verification for source in context.sources):
+        if context.compare:
+            raise broken(
+                "a run of verify must have a report of its own", f"{len(context.sources)} runs", "name it alone"
+            )
+        sections = [*verification_sections(context), provenance_section(context, at_most)]
+        return Report(_title(context), verification_subtitle(context), status(context), sections)
     if context.of_profiles:
         return _report(context, _of_profiles(context, at_most))
     if all(source.is_ablation for source in context.sources):

@@ -1,0 +1,150 @@
+"""``anisoscope reproduce``: a paper's claims run again, published beside measured."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import Parameter
+from pydantic import Field
+from rich.console import Console
+
+from anisoscope.cli.examining import display, shown_size
+from anisoscope.cli.showing import print_table
+from anisoscope.errors import broken
+from anisoscope.study.options import RunOptions, Words
+from anisoscope.visible import tell
+
+if TYPE_CHECKING:
+    from anisoscope.study.recipe import RecipeRun
+
+
+class ReproduceCommand(RunOptions):
+    """Every option of `reproduce`."""
+
+    scale: Literal["tiny", "small", "full"] = Field(
+        default="tiny",
+        description="tiny (minutes on two cores), small (an hour or more; models of the hub), full (GPUs).",
+    )
+    model: Words = Field(default=(), description="NAME=PATH: use this model for that study of the recipe.")
+    text: str | None = Field(default=None, description="Another corpus for all studies, as --text of `profile`.")
+    threads: int = Field(
+        default_factory=lambda: os.cpu_count() or 1, ge=1, description="Threads of torch; by default all cores."
+    )
+    dry_run: Annotated[bool, Parameter(negative=())] = Field(
+        default=False, description="Say what would be done, the memory, the disk and a guess of the time, and stop."
+    )
+
+
+def reproduce(
+    name: str,
+    /,
+    *,
+    options: Annotated[ReproduceCommand, Parameter(name="*")] = ReproduceCommand(),  # noqa: B008
+) -> None:
+    """Run what a paper did, as far as it is known, and set what it claims beside what is measured.
+
+    Recipes: tangent (proxies against gradients during training), shape (anisotropy and dimension by layer), phases
+    (spectral phases of pretraining), settle (the referee's test), or a TOML file of yours. Every study becomes a run of
+    its own in one folder; a recipe that was stopped goes on when it is started again with the same --out.
+
+    For example:
+
+    * `anisoscope reproduce tangent`
+    * `anisoscope reproduce shape --dry-run`
+    * `anisoscope reproduce shape --model decoder=./my-gpt --model encoder=./my-bert --out runs/shape`
+    * `anisoscope reproduce my-recipe.toml --scale small`
+
+    Parameters
+    ----------
+    name
+        tangent, shape, phases, settle, or a TOML file.
+
+    """
+    from anisoscope.study.recipe import load_recipe
+
+    recipe = load_recipe(name)
+    console = Console(highlight=False, soft_wrap=True)
+    tell(console, f"{recipe.title} ({recipe.paper})")
+    from anisoscope.study.reproduction import carry_out, resolved
+
+    runs = resolved(recipe, options.scale, models=_models(options.model), text=options.text)
+    _plan(console, runs, Path(options.out or "."))
+    if options.dry_run:
+        return
+    short = Path(name).stem
+    with _pair_display(console) as lines, display() as board:
+        result = carry_out(
+            recipe,
+            runs,
+            name=short,
+            scale=options.scale,
+            threads=options.threads,
+            displays=(lines, board),
+            out=options.out,
+        )
+    _answers(result)
+    if options.report:
+        from anisoscope.report.make import write_whole
+        from anisoscope.report.reproduction import make_reproduction
+
+        page = Path(result["folder"]) / "report.html"
+        write_whole(page, make_reproduction(result).encode())
+        tell(console, f"report: {page}")
+
+
+def _models(given: Words) -> dict[str, str]:
+    found = {}
+    for one in given:
+        name, equals, path = one.partition("=")
+        if not equals or not name or not path:
+            raise broken("--model must be NAME=PATH", one, "such as --model decoder=./my-gpt")
+        found[name] = path
+    return found
+
+
+def _plan(console: Console, runs: list[RecipeRun], folder: Path) -> None:
+    """What each study would take; what cannot be estimated before it runs is said so."""
+    for run in runs:
+        tell(console, f"{run.name}: {run.study}{'' if run.model is None else f' of {run.model}'}")
+        for size in _sizes(run):
+            tell(console, f"  {shown_size(size)}")
+    here = next(part for part in (folder, *folder.resolve().parents) if part.exists())
+    free = shutil.disk_usage(here).free
+    tell(console, f"disk: {free / (1 << 30):.1f} GiB free; rows and pages of a study take some tens of MiB")
+
+
+def _sizes(run: RecipeRun) -> list[Any]:
+    from anisoscope.study.reproduction import settings_for
+
+    given = settings_for(run)
+    if run.study == "profile":
+        from anisoscope.study.profile import planned
+
+        assert run.model is not None, "checked with the recipe"
+        return [planned(run.model, given)[1]]
+    if run.study == "verify":
+        from anisoscope.study.verification import planned as planned_checks
+
+        assert run.model is not None, "checked with the recipe"
+        return [size for _, size in planned_checks([run.model, *run.held_out], given)]
+    return []
+
+
+@contextlib.contextmanager
+def _pair_display(console: Console) -> Any:
+    from anisoscope.study.progress import Lines
+
+    yield Lines(console)
+
+
+def _answers(result: dict[str, Any]) -> None:
+    rows = [
+        [claim["name"], line["model"], line["outcome"], line["measured"] if not line["why"] else line["why"]]
+        for claim in result["claims"]
+        for line in claim["measured"]
+    ]
+    print_table(["claim", "model", "outcome", "measured, or why not"], rows)

@@ -1,0 +1,82 @@
+"""``anisoscope verify``: whether the proxies of a model are more than their construction, and tangent at all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+from pydantic import Field
+from rich.console import Console
+
+from anisoscope.cli.examining import ExaminationRun, display, finish, shown_size
+from anisoscope.cli.showing import print_table, visible
+from anisoscope.study.options import Words, part_of
+from anisoscope.study.verification_settings import Verification
+from anisoscope.visible import tell
+
+if TYPE_CHECKING:
+    from anisoscope.store.run import Run
+
+
+class VerifyRun(ExaminationRun):
+    """What `verify` takes beside its settings."""
+
+    held_out: Words = Field(default=(), description="Models that play no part in any choice, separated by commas.")
+
+
+class VerifyCommand(Verification, VerifyRun):
+    """Every option of `verify`."""
+
+
+def verify(
+    model: str,
+    /,
+    *,
+    options: Annotated[VerifyCommand, Parameter(name="*")] = VerifyCommand(),  # noqa: B008
+) -> None:
+    """Check the tangent proxies of a MODEL: the referee's questions, answered on one page.
+
+    Proxies are fitted on one half of the sequences and checked on the other, both ways: against random directions and
+    those of largest variance (semi-NMF and PCA are compared on the same sequences), for their angle to estimated
+    normals, their stability, and the curvature along them. What is settled is said for energy and for anisotropy, and
+    again for each model of --held-out.
+
+    For example:
+
+    * `anisoscope verify ./my-model`
+    * `anisoscope verify EleutherAI/pythia-160m --held-out openai-community/gpt2 --rank 16`
+    * `anisoscope verify SmolLM2-135M.gguf --layers 4 --sequences 32 --dry-run`
+
+    Parameters
+    ----------
+    model
+        A hub name with an optional @revision, a name of the literature (pythia-160m), a folder, or a GGUF file.
+
+    """
+    settings = part_of(options, Verification)
+    models = [model, *options.held_out]
+    from anisoscope.study.verification import planned, verified
+
+    console = Console(highlight=False, soft_wrap=True)
+    for card, size in planned(models, settings):
+        what = f"{visible(card.located.name)}: {card.objective}, {card.layers} layers of width {card.width}"
+        tell(console, f"{what}, {card.parameters / 1e6:,.1f} million parameters")
+        for note in card.notes:
+            tell(console, f"note: {note}")
+        tell(console, shown_size(size))
+    if options.dry_run:
+        return
+    with display() as overseer:
+        run = verified(models, settings, overseer, out=options.out)
+    _settled(run)
+    finish(run, report=options.report, again="Run it again to begin anew.")
+
+
+def _settled(run: Run) -> None:
+    """What is settled, model by model."""
+    rows = [
+        [row["model"], row["proxy"], (row["variant"] or "").partition("-")[2] or "energy", row["note"].split(";")[0]]
+        for row in run.table().to_pylist()
+        if row["measure"] == "check" and (row["variant"] or "").startswith("settling")
+    ]
+    print_table(["model", "proxy", "by", "random directions are not shown to do worse in"], rows)

@@ -1,0 +1,1 @@
+"""What `reproduce` can do: one TOML file a paper."""

