@@ -395,6 +395,16 @@ MEASURES: dict[str, Measure] = _by_name(
             no_effect=0.0,
             variants=(("", ""), (EQUAL_DISPLACEMENT, "cost above a control, at equal displacement")),
         ),
+        Measure(
+            "effect",
+            "effect of an arm",
+            "an outcome under an arm minus under its control, mean over seeds",
+            no_effect=0.0,
+        ),
+        Measure(
+            "trend", "trend over doses", "slope of an outcome over the doses of an arm, mean over seeds", no_effect=0.0
+        ),
+        Measure("realised_exponent", "realised exponent", "slope of the new token law on the old one; floor: as asked"),
         Measure("removed_variance", "removed variance", "share of the stream's variance inside what was removed"),
         Measure("unigram_entropy", "unigram entropy", "loss of a model that knows token frequencies only", unit="nats"),
         Measure("frequency_correlation", "correlation with log count", no_effect=0.0),

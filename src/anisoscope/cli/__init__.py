@@ -16,6 +16,7 @@ from anisoscope.cli.doctor import doctor
 from anisoscope.cli.figures import figures
 from anisoscope.cli.guarding import guarded
 from anisoscope.cli.integrity import integrity
+from anisoscope.cli.intervene import intervene
 from anisoscope.cli.measure import measure
 from anisoscope.cli.numbers import as_typed
 from anisoscope.cli.pair import pair
@@ -39,6 +40,7 @@ app.command(pair)
 app.command(profile)
 app.command(checkpoints)
 app.command(ablate)
+app.command(intervene)
 app.command(theory)
 app.command(report)
 app.command(figures)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy import optimize, stats
@@ -94,4 +95,5 @@ def smallest_effect(deviation: float, n: int, *, family: int = 1) -> float | Non
     upper = 1.0
     while lacking(upper) > 0:
         upper *= 2
-    return float(optimize.brentq(lacking, 0.0, upper)) * deviation / math.sqrt(n)
+    root: Any = optimize.brentq(lacking, 0.0, upper)
+    return float(root) * deviation / math.sqrt(n)

@@ -10,6 +10,7 @@ from anisoscope.report.claims import verdict_section
 from anisoscope.report.concepts import concepts_section
 from anisoscope.report.drift import drift_section
 from anisoscope.report.frequency import frequency_section
+from anisoscope.report.interventions import interventions_section
 from anisoscope.report.layer_profile import enrichment_section, layer_profile_section
 from anisoscope.report.local import local_section
 from anisoscope.report.numbers import numbers_section
@@ -39,6 +40,11 @@ def view(context: Context, at_most: int | None = None) -> Report:
         sections = [removals_section(context), provenance_section(context, at_most)]
         there = [section for section in sections if section is not None]
         return Report(_title(context), _subtitle(context), status(context), there)
+    if all(source.is_plan for source in context.sources):
+        made = [interventions_section(source) for source in context.sources]
+        return Report(
+            _title(context), _subtitle(context), status(context), [*made, provenance_section(context, at_most)]
+        )
     sections = [
         verdict_section(context),
         numbers_section(context),
@@ -87,6 +93,10 @@ def _subtitle(context: Context) -> str:
         steps = len({row["step"] for row in source.rows if row["measure"] == "enrichment"})
         if source.is_profile:
             parts.append(f"{models}, a finished model beside its untrained twin; {source.status}")
+            continue
+        if source.is_plan:
+            seeds = source.manifest.get("seeds")
+            parts.append(f"arms against a control, {counted(len(seeds), 'seed') if seeds else ''}; {source.status}")
             continue
         if source.is_ablation:
             parts.append(f"{models}, directions removed from one block at a time; {source.status}")
