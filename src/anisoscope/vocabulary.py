@@ -511,6 +511,16 @@ HEADLINES: dict[str, Headline] = _by_name(
 )
 
 
+EFFECTS: dict[str, str] = {
+    "loss": "held-out loss, nats",
+    "enrichment_haar": "enrichment over haar (logarithm)",
+    "isotropy_gain": "isotropy gain of gradients",
+    "isoscore_activations": "IsoScore* of activations",
+    "isoscore_gradients": "IsoScore* of gradients",
+}
+"""Headlines that a plan of interventions compares, and how its page names them."""
+
+
 def as_plain() -> dict[str, Any]:
     """The words that a drawing needs, as plain values."""
     return {"nulls": list(NULLS), "outcomes": {name: asdict(outcome) for name, outcome in OUTCOMES.items()}}

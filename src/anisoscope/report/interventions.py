@@ -6,16 +6,9 @@ from anisoscope.report.reading import Row, Source
 from anisoscope.report.tree import Block, Cell, Section, Table, Text, Tone
 from anisoscope.report.words import counted, interval, listed, number
 from anisoscope.verdict import ABOVE, BELOW
-from anisoscope.vocabulary import HEADLINES
+from anisoscope.vocabulary import EFFECTS
 
-_TONES: dict[str, Tone] = {"above": "yes", "below": "no", "equal": "plain"}
-_LABELS = {
-    "loss": "held-out loss, nats",
-    "enrichment_haar": "enrichment over haar (logarithm)",
-    "isotropy_gain": "isotropy gain of gradients",
-    "isoscore_activations": "IsoScore* of activations",
-    "isoscore_gradients": "IsoScore* of gradients",
-}
+_TONES: dict[str, Tone] = {"above": "yes", "below": "no"}
 
 
 def interventions_section(source: Source) -> Section:
@@ -61,7 +54,7 @@ def _failed(source: Source) -> list[Text]:
 
 
 def _table(name: str, title: str, rows: list[Row]) -> Table:
-    outcomes = [o for o in HEADLINES if any(row["variant"] == o for row in rows)]
+    outcomes = [o for o in EFFECTS if any(row["variant"] == o for row in rows)]
     by_arm: dict[str, dict[str, Row]] = {}
     for row in rows:
         by_arm.setdefault(str(row["model"]), {})[str(row["variant"])] = row
@@ -72,7 +65,7 @@ def _table(name: str, title: str, rows: list[Row]) -> Table:
         "over the outcomes of an arm and dose), equal (the 90 % interval lies within the margin declared before the "
         "run), or cannot tell; below each, the smallest effect that plans of this size would find in 80 % of cases."
     )
-    return Table(name, title, caption, ["arm and dose", *(_LABELS.get(o, o) for o in outcomes)], cells)
+    return Table(name, title, caption, ["arm and dose", *(EFFECTS.get(o, o) for o in outcomes)], cells)
 
 
 def _cell(row: Row | None) -> Cell:

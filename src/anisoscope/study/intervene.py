@@ -27,16 +27,9 @@ from anisoscope.study.pool import Means, Overseer, Task, session
 from anisoscope.study.pool import run as run_all
 from anisoscope.study.resuming import settings_in
 from anisoscope.verdict import MARGIN, outcome_of_difference
-from anisoscope.vocabulary import HEADLINES, added, headline_values
+from anisoscope.vocabulary import EFFECTS, HEADLINES, added, headline_values
 
 KIND = "intervene"
-OUTCOMES = (
-    "loss",
-    "enrichment_haar",
-    "isotropy_gain",
-    "isoscore_activations",
-    "isoscore_gradients",
-)
 _FIXED = 8.0  # seconds of a job beside its steps: reading, building, four small evaluations
 _SCOPE_FACTOR = 1.6  # of bare training, with the four observations that a job makes
 Values = dict[str, dict[tuple[str, float], dict[int, float]]]  # by outcome, arm and dose, seed
@@ -82,7 +75,7 @@ def power_of(settings: InterveneSettings, pilot: str | None) -> dict[str, float]
     return {
         outcome: smallest or math.nan
         for outcome, each in spreads.items()
-        for smallest in [smallest_effect(statistics.median(each), settings.seeds, family=len(OUTCOMES))]
+        for smallest in [smallest_effect(statistics.median(each), settings.seeds, family=len(EFFECTS))]
     }
 
 
@@ -176,9 +169,9 @@ def outcome_values(rows: Iterable[Mapping[str, Any]], settings: InterveneSetting
     for one in rows:
         if one["model"] in names and one["seed"] is not None:
             by_model.setdefault((one["model"], one["seed"]), []).append(one)
-    found: Values = {outcome: {} for outcome in OUTCOMES}
+    found: Values = {outcome: {} for outcome in EFFECTS}
     for (model, seed), own in by_model.items():
-        for outcome in OUTCOMES:
+        for outcome in EFFECTS:
             last = _last(own, outcome)
             if last is not None:
                 found[outcome].setdefault(names[model], {})[seed] = last
