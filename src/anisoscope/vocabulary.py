@@ -463,6 +463,16 @@ MEASURES: dict[str, Measure] = _by_name(
             no_effect=0.0,
             variants=(("", ""), (EQUAL_DISPLACEMENT, "cost above a control, at equal displacement")),
         ),
+        Measure(
+            "effect",
+            "effect of an arm",
+            "an outcome under an arm minus under its control, mean over seeds",
+            no_effect=0.0,
+        ),
+        Measure(
+            "trend", "trend over doses", "slope of an outcome over the doses of an arm, mean over seeds", no_effect=0.0
+        ),
+        Measure("realised_exponent", "realised exponent", "slope of the new token law on the old one; floor: as asked"),
         Measure("removed_variance", "removed variance", "share of the stream's variance inside what was removed"),
         Measure(
             "router_load",
@@ -598,6 +608,16 @@ HEADLINES: dict[str, Headline] = _by_name(
         Headline("loss", {"measure": "loss", "variant": "held-out"}),
     ]
 )
+
+
+EFFECTS: dict[str, str] = {
+    "loss": "held-out loss, nats",
+    "enrichment_haar": "enrichment over haar (logarithm)",
+    "isotropy_gain": "isotropy gain of gradients",
+    "isoscore_activations": "IsoScore* of activations",
+    "isoscore_gradients": "IsoScore* of gradients",
+}
+"""Headlines that a plan of interventions compares, and how its page names them."""
 
 
 def as_plain() -> dict[str, Any]:

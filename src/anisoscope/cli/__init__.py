@@ -16,6 +16,7 @@ from anisoscope.cli.doctor import doctor
 from anisoscope.cli.figures import figures
 from anisoscope.cli.guarding import guarded
 from anisoscope.cli.integrity import integrity
+from anisoscope.cli.intervene import intervene
 from anisoscope.cli.measure import measure
 from anisoscope.cli.numbers import as_typed
 from anisoscope.cli.pair import pair
@@ -44,6 +45,7 @@ app.command(checkpoints)
 app.command(ablate)
 app.command(verify)
 app.command(reproduce)
+app.command(intervene)
 app.command(theory)
 app.command(report)
 app.command(watch)

@@ -95,5 +95,5 @@ def smallest_effect(deviation: float, n: int, *, family: int = 1) -> float | Non
     upper = 1.0
     while lacking(upper) > 0:
         upper *= 2
-    shift: Any = optimize.brentq(lacking, 0.0, upper)
-    return float(shift) * deviation / math.sqrt(n)
+    root: Any = optimize.brentq(lacking, 0.0, upper)
+    return float(root) * deviation / math.sqrt(n)

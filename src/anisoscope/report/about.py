@@ -29,6 +29,10 @@ def _of(source: Source, subjects: list[Subject]) -> str:
     if source.is_profile:
         beside = f"a finished model beside its untrained twin{on}"
         return f"{models[:1].upper()}{models[1:]}{_size(source, subjects)}, {beside}; {ended}."
+    if source.is_plan:
+        seeds = source.manifest.get("seeds")
+        count = f", {counted(len(seeds), 'seed')}" if isinstance(seeds, list) and seeds else ""
+        return f"Arms of a plan against their control{on}{count}; {ended}."
     if source.is_ablation:
         removed = f"directions removed from one block at a time{on}"
         return f"{models[:1].upper()}{models[1:]}{_size(source, subjects)}, {removed}; {ended}."

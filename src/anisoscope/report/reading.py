@@ -58,6 +58,11 @@ class Source:
         return self.manifest.get("kind") == "ablate"
 
     @property
+    def is_plan(self) -> bool:
+        """Whether the run is a plan of interventions: its models are arms, and its page is about effects."""
+        return self.manifest.get("kind") == "intervene"
+
+    @property
     def status(self) -> str:
         """running, finished or interrupted, as the manifest says; ``unknown`` where it does not."""
         return str(self.manifest.get("status") or "unknown")

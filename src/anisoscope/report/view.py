@@ -16,6 +16,7 @@ from anisoscope.report.concepts import concepts_section
 from anisoscope.report.drift import drift_section
 from anisoscope.report.frequency import frequency_section
 from anisoscope.report.front import fronts
+from anisoscope.report.interventions import interventions_section
 from anisoscope.report.layer_profile import enrichment_section, layer_profile_section
 from anisoscope.report.local import local_section
 from anisoscope.report.numbers import numbers_section
@@ -54,6 +55,10 @@ def view(context: Context, at_most: int | None = None) -> Report:
         sections = [removals_section(context), provenance_section(context, at_most)]
         there = [section for section in sections if section is not None]
         return Report(_title(context), about(context), status(context), there)
+    if all(source.is_plan for source in context.sources):
+        made = [interventions_section(source) for source in context.sources]
+        sections = [*made, provenance_section(context, at_most)]
+        return Report(_title(context), about(context), status(context), sections)
     sections = [
         claims_section(context),
         comparison_section(context),

@@ -19,7 +19,8 @@ from anisoscope.store.run import Run, create_run, open_run
 from anisoscope.study.ablate_settings import AblateSettings
 from anisoscope.study.ending import closing
 from anisoscope.study.examination import loaded, read_text, require_fitting
-from anisoscope.study.pool import Means, Outcome, Overseer, Task, report, session
+from anisoscope.study.noting import Noting
+from anisoscope.study.pool import Means, Overseer, Task, report, session
 from anisoscope.study.pool import run as run_all
 from anisoscope.study.profile import TRAINED, about
 from anisoscope.study.resuming import incomplete, recorded, settings_in
@@ -184,30 +185,12 @@ def _go_on(run: Run, settings: AblateSettings, models: Sequence[Model], means: M
         run.update(status="running", failed={}, reason=None)
         left = [Task(name, removed, (job,)) for name, job in jobs.items() if name not in run.manifest["done"]]
         with session(means):
-            run_all(left, means, _Noting(run, overseer))
+            run_all(left, means, Noting(run, overseer))
         if run.manifest["failed"] and not run.manifest["done"]:
             name, why = next(iter(run.manifest["failed"].items()))
             raise AnisoscopeError(f"no model could be measured; {name}: {why}")
         ending.status = "finished"
     return run
-
-
-class _Noting:
-    """An overseer that also writes down what ended."""
-
-    def __init__(self, run: Run, overseer: Overseer) -> None:
-        self._run, self._overseer = run, overseer
-        self.begun, self.started = overseer.begun, overseer.started
-        self.progressed, self.failed_once = overseer.progressed, overseer.failed_once
-
-    def ended(self, outcome: Outcome) -> None:
-        """Write down, and pass on."""
-        name, run = outcome.task.name, self._run
-        if outcome.error is None:
-            run.update(done=[*run.manifest["done"], name])
-        else:
-            run.update(failed=run.manifest["failed"] | {name: outcome.error})
-        self._overseer.ended(outcome)
 
 
 def _removals(settings: AblateSettings) -> int:

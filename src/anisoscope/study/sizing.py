@@ -112,8 +112,17 @@ def _judges_gradients(settings: Examination) -> bool:
 
 def rate_of(settings: TextSettings) -> float:
     """Multiplications and additions a second of this device, from a product that takes a moment."""
+    return _rate(settings.dtype, settings.place)
+
+
+def cpu_rate() -> float:
+    """The same of the CPU in float32."""
+    return _rate(torch.float32, "cpu")
+
+
+def _rate(dtype: torch.dtype, place: str) -> float:
     size = 1024
-    a = torch.ones(size, size, dtype=settings.dtype, device=settings.place)
+    a = torch.ones(size, size, dtype=dtype, device=place)
     best = float("inf")
     for _ in range(3):
         began = time.perf_counter()

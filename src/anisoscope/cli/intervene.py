@@ -1,0 +1,140 @@
+"""``anisoscope intervene``: arms × doses × seeds against a control."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+from pydantic import Field
+from rich.console import Console
+
+from anisoscope.cli.examining import ExaminationRun, display, finish
+from anisoscope.cli.showing import print_table
+from anisoscope.errors import broken
+from anisoscope.study.intervene_settings import ARMS, InterveneSettings, example
+from anisoscope.study.model_settings import JobOptions
+from anisoscope.study.options import given_in, made_of, part_of, read_toml
+from anisoscope.visible import tell
+
+if TYPE_CHECKING:
+    from anisoscope.store.run import Run
+    from anisoscope.study.pool import Means
+
+
+class InterveneCommand(JobOptions, ExaminationRun):
+    """Every option of `intervene`; the plan itself is a TOML file."""
+
+    resume: str | None = Field(
+        default=None, description="Go on with this run. Its own plan counts; only where jobs run may be given."
+    )
+    pilot: str | None = Field(
+        default=None, description="An earlier run of intervene, for what the plan could find (power)."
+    )
+    seeds: int | None = Field(default=None, ge=1, description="Instead of the plan's.")
+    steps: int | None = Field(default=None, ge=1, description="Instead of the plan's.")
+
+
+def intervene(
+    plan: Path | None = None,
+    /,
+    *,
+    options: Annotated[InterveneCommand, Parameter(name="*")] = InterveneCommand(),  # noqa: B008
+) -> None:
+    """Train a control and the arms of a PLAN under the same seeds, and report effects with intervals.
+
+    An arm changes one thing: a penalty on geometry (istar, cos, decay, curvature), directions removed from weight
+    updates (updates), the token law (loss-weights, mask-rates, zipf), or nothing (null, added to every plan). Control
+    and arms share initial weights, data and order. Without a PLAN a small one is run. A plan that was stopped or
+    killed goes on with --resume.
+
+    For example:
+
+    * `anisoscope intervene --dry-run`
+    * `anisoscope intervene plan.toml --seeds 5`
+    * `anisoscope intervene plan.toml --dry-run --pilot runs/20260101-120000-intervene`
+    * `anisoscope intervene --resume runs/20260101-120000-intervene`
+
+    Parameters
+    ----------
+    plan
+        A TOML file: settings of the training, and a table [[arms]] with name, kind and doses for each arm.
+
+    """
+    jobs = part_of(options, JobOptions)
+    if options.resume is not None:
+        _resumed(plan, options, jobs)
+        return
+    given = example() if plan is None else read_toml(plan)
+    changed = {name: value for name, value in given_in(options).items() if name in ("seeds", "steps")}
+    settings = made_of(InterveneSettings, given, changed)
+    from anisoscope.study import intervene as study
+
+    _shown(study, settings, options.pilot)
+    if options.dry_run:
+        return
+    with display() as overseer:
+        run = study.begun(settings, _means(jobs, settings.threads), overseer, out=options.out)
+    _effects(run)
+    finish(run, report=options.report, again=f"Go on with: anisoscope intervene --resume {run.path}")
+
+
+def _resumed(plan: Path | None, options: InterveneCommand, jobs: JobOptions) -> None:
+    may = {"resume", "report", *JobOptions.model_fields}
+    extra = [*(["PLAN"] if plan is not None else []), *sorted(given_in(options).keys() - may)]
+    if extra:
+        what = f"--resume with {', '.join(extra)}"
+        raise broken("a plan that goes on must keep its own settings", what, "leave them out")
+    from anisoscope.store.run import open_run
+    from anisoscope.study import intervene as study
+
+    assert options.resume is not None, "asked for"
+    there = open_run(options.resume)
+    if there.manifest.get("kind") == study.KIND and there.finished and not there.manifest.get("failed"):
+        tell(Console(), f"{options.resume} is finished; there is nothing left to do")
+    threads = int(there.manifest.get("config", {}).get("threads", 1))
+    with display() as overseer:
+        run = study.resumed(options.resume, _means(jobs, threads), overseer)
+    _effects(run)
+    finish(run, report=options.report, again=f"Go on with: anisoscope intervene --resume {run.path}")
+
+
+def _means(jobs: JobOptions, threads: int) -> Means:
+    from anisoscope.study.pool import Means
+
+    memory = None if jobs.memory is None else int(jobs.memory * (1 << 30))
+    return Means(ray=jobs.ray, threads=threads, gpus=jobs.gpus, memory=memory, retries=jobs.retries)
+
+
+def _shown(study: Any, settings: InterveneSettings, pilot: str | None) -> None:
+    """Arms, jobs, time, disk and power, before anything starts."""
+    console = Console(highlight=False, soft_wrap=True)
+    rows = [
+        [arm.name, arm.kind, ", ".join(f"{dose:g}" for dose in arm.doses), ARMS[arm.kind].dose]
+        for arm in settings.every_arm
+    ]
+    print_table(["arm", "kind", "doses", "what a dose is"], rows)
+    from anisoscope.study.sizing import cpu_rate, in_words
+
+    cost = study.cost_of(settings, cpu_rate())
+    minutes, seconds = divmod(round(cost.seconds), 60)
+    tell(
+        console,
+        f"{cost.jobs} trainings of {settings.steps} steps, {settings.seeds} seeds each: about {minutes}:{seconds:02d} "
+        f"one after the other, {in_words(cost.bytes)} of disk (estimates)",
+    )
+    found = study.power_of(settings, pilot)
+    for outcome, smallest in found.items():
+        tell(console, f"could find in 80 % of plans: {outcome} {smallest:.3g}")
+    if not found:
+        tell(console, "what it could find is not known without a run of at least 3 seeds to go by: --pilot RUN")
+
+
+def _effects(run: Run) -> None:
+    table = [row for row in run.table().to_pylist() if row["measure"] == "effect"]
+    rows = []
+    for row in table:
+        ends = "" if row["low"] is None else f" [{row['low']:.3g}, {row['high']:.3g}]"
+        rows.append([row["model"], row["variant"], f"{row['value']:.3g}{ends}", f"{row['n']}", row["outcome"]])
+    if rows:
+        print_table(["arm and dose", "outcome", "effect", "seeds", ""], rows, right=["seeds"])

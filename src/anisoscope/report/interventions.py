@@ -1,0 +1,87 @@
+"""What interventions did: effects of arms against the control of the same seed, and what they cost in loss."""
+
+from __future__ import annotations
+
+from anisoscope.report.reading import Row, Source
+from anisoscope.report.tree import Block, Cell, Section, Table, Text, Tone
+from anisoscope.report.words import counted, interval, listed, number
+from anisoscope.verdict import ABOVE, BELOW
+from anisoscope.vocabulary import EFFECTS
+
+_TONES: dict[str, Tone] = {"above": "yes", "below": "no"}
+
+
+def interventions_section(source: Source) -> Section:
+    """In words, then every arm by every outcome."""
+    effects = [row for row in source.rows if row["measure"] == "effect"]
+    if not effects:
+        return Section("effects", "Effects", [Text("The plan has no effects yet: they are computed at its end.")])
+    blocks: list[Block] = [_null(source, effects), *_failed(source)]
+    blocks.append(_table("effects", "Effects of arms", effects))
+    trends = [row for row in source.rows if row["measure"] == "trend"]
+    if trends:
+        blocks.append(_table("trends", "Trends over doses", trends))
+    realised = [row for row in source.rows if row["measure"] == "realised_exponent"]
+    if realised:
+        blocks.append(_realised(realised))
+    return Section("effects", "Effects", blocks)
+
+
+def _null(source: Source, effects: list[Row]) -> Text:
+    """The arm that changed nothing must show nothing: anything else would be a fault of the instrument."""
+    arms = (source.manifest.get("config") or {}).get("arms") or []
+    named = {arm.get("name") for arm in arms if isinstance(arm, dict) and arm.get("kind") == "null"} or {"null"}
+    own = [row for row in effects if row["model"] in named]
+    moved = [row for row in own if row["value"]]
+    if not own:
+        return Text("The plan has no arm that changes nothing.", "Null arm.", "open")
+    if moved:
+        what = listed([str(row["variant"]) for row in moved])
+        return Text(f"It differs from the control in {what}: trainings were not the same.", "Null arm.", "no")
+    return Text(
+        "Another label with nothing changed: every outcome of every seed equals that of the control to the last bit.",
+        "Null arm.",
+        "yes",
+    )
+
+
+def _failed(source: Source) -> list[Text]:
+    failed = source.manifest.get("failed")
+    if not isinstance(failed, dict) or not failed:
+        return []
+    named = "; ".join(f"{name}: {why}" for name, why in list(failed.items())[:8])
+    return [Text(f"{counted(len(failed), 'training')} did not come to an end. {named}", "Failed.", "no")]
+
+
+def _table(name: str, title: str, rows: list[Row]) -> Table:
+    outcomes = [o for o in EFFECTS if any(row["variant"] == o for row in rows)]
+    by_arm: dict[str, dict[str, Row]] = {}
+    for row in rows:
+        by_arm.setdefault(str(row["model"]), {})[str(row["variant"])] = row
+    cells = [[Cell(arm), *(_cell(found.get(outcome)) for outcome in outcomes)] for arm, found in by_arm.items()]
+    caption = (
+        "Arm minus control at the same seed, mean over seeds with Student's 95 % interval (from 3 seeds on), at the "
+        "end of training; loss is the price. Outcomes: above or below (the interval excludes 0 and q ≤ 0.05, adjusted "
+        "over the outcomes of an arm and dose), equal (the 90 % interval lies within the margin declared before the "
+        "run), or cannot tell; below each, the smallest effect that plans of this size would find in 80 % of cases."
+    )
+    return Table(name, title, caption, ["arm and dose", *(EFFECTS.get(o, o) for o in outcomes)], cells)
+
+
+def _cell(row: Row | None) -> Cell:
+    if row is None:
+        return Cell("–")
+    word = row["outcome"] or "not measured"
+    merged = "above" if word in ABOVE else "below" if word in BELOW else word
+    seen = "" if row["detectable"] is None else f"; finds {number(row['detectable'])}"
+    note = f"; {row['note']}" if row["note"] and row["low"] is None else ""
+    return Cell(interval(row["value"], row["low"], row["high"]), f"{word}{seen}{note}", _TONES.get(merged))
+
+
+def _realised(rows: list[Row]) -> Table:
+    made = [
+        [Cell(str(row["model"])), Cell(str(row["seed"])), Cell(number(row["floor"])), Cell(number(row["value"]))]
+        for row in rows
+    ]
+    caption = "The slope of the token law that was trained on against the corpus's own, on logarithms; 1 is the corpus."
+    return Table("realised", "Token laws as realised", caption, ["arm and dose", "seed", "asked", "realised"], made)
