@@ -23,7 +23,7 @@ def test_they_are_up_to_date():
     assert there == made()
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n == "trainer" else n for n in NAMES])
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning")
 def test_every_cell_runs(name, capsys):
     found = json.loads((ROOT / "notebooks" / f"{name}.ipynb").read_text(encoding="utf-8"))
