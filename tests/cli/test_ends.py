@@ -16,6 +16,7 @@ from models.snapshots import letters, save, tiny
 
 FAST = ["--length", "32", "--sequences", "16", "--rank", "4", "--resamples", "19", "--device", "cpu", "--threads", "1"]
 PAIR = "--layers 1 --width 16 --heads 2 --vocabulary 320 --length 16 --batch 12 --steps 2 --rank 4 --probe 0 --ranks 2"
+STAGES = ("twin-layers", "twin-gradients", "model-layers")
 PAIR += " --resamples 19 --proxies pca --device cpu --checkpoints 0 --evaluations 1 --no-targets --no-frequency"
 
 
@@ -110,7 +111,9 @@ def profiled(tmp_path_factory):
     return common, folder / "whole"
 
 
-@pytest.mark.parametrize("after", ["twin-layers", "twin-gradients", "model-layers"])
+@pytest.mark.parametrize(
+    "after", [pytest.param(k, marks=pytest.mark.slow) if k != "model-layers" else k for k in STAGES]
+)
 def test_a_profile_that_was_stopped_goes_on_to_the_same_rows(profiled, tmp_path, monkeypatch, capsys, after):
     from anisoscope.study import profile
 

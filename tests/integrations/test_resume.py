@@ -59,6 +59,7 @@ def test_trainer_goes_on_in_its_store(tmp_path):
     assert open_run(tmp_path / "run").manifest["resumed"][0]["step"] in (3, 6)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings(*HOSTS)
 def test_a_store_that_is_refused_does_not_end_the_training(tmp_path):
     trained(tmp_path / "a", tmp_path / "run")
@@ -81,6 +82,7 @@ def test_a_callback_with_wrong_options_is_an_error_before_the_training(options, 
         ScopeCallback(**options)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings(*HOSTS)
 def test_lightning_keeps_the_scope_in_its_checkpoints(tmp_path):
     import lightning

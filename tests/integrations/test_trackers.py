@@ -204,6 +204,7 @@ def test_lightning_writes_every_observation_whatever_its_interval(tmp_path):
     assert [row["step"] for row in callback.rows() if row["measure"] == "loss"] == list(range(7))
 
 
+@pytest.mark.slow
 def test_accelerate_stands_for_its_trackers_and_begin_and_end_follow_its_accumulation(tmp_path):
     from accelerate import Accelerator
 

@@ -105,6 +105,7 @@ def test_a_value_that_is_no_number_is_an_error():
     scope.close()
 
 
+@pytest.mark.slow
 def test_config_is_in_the_manifest_and_compare_shows_the_difference(tmp_path):
     from anisoscope.report.comparing import differences, subjects
 

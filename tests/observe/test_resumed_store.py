@@ -90,6 +90,7 @@ def stopped(folder, until=4, **options):
     return model, state
 
 
+@pytest.mark.slow
 def test_a_run_that_was_left_in_order_goes_on_without_a_word(tmp_path, whole):
     model, state = stopped(tmp_path / "run")
     assert open_run(tmp_path / "run").manifest["status"] == "interrupted"
@@ -129,6 +130,7 @@ def test_a_run_that_was_opened_and_not_gone_on_with_stays_as_it_was(tmp_path):
     assert kept(tmp_path / "run") == before
 
 
+@pytest.mark.slow
 def test_a_training_that_begins_again_keeps_what_the_first_one_saw(tmp_path, whole):
     """Killed before its first checkpoint and started by the same command: from step 0, in the same store."""
     stopped(tmp_path / "run", until=3)

@@ -70,11 +70,11 @@ def require_checkpoints(names: Sequence[str], revisions: str | None) -> None:
 
     for name in names:
         path = Path(name).expanduser()
-        if path.exists():
+        if path.exists() or any(sign in name for sign in "*?["):  # a glob is looked up with the rest of them
             continue
-        if _is_path(name) or any(sign in name for sign in "*?["):
-            raise broken("a checkpoint must exist", name, "check the path")
         entry = find(name.partition("@")[0])
+        if _is_path(name) or ("/" not in name and entry is None and revisions is None):
+            raise broken("a checkpoint must exist", name, "check the path")
         if revisions is None and (entry is None or not entry.revisions):
             raise broken(
                 "a history on the hub must name its revisions",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,7 +10,8 @@ from cyclopts import Parameter
 from pydantic import Field
 from rich.console import Console
 
-from anisoscope.cli.examining import ExaminationRun, display, finish
+from anisoscope.cli.closing import end_with_answer
+from anisoscope.cli.examining import ExaminationRun, display
 from anisoscope.cli.showing import print_table
 from anisoscope.errors import broken
 from anisoscope.study.intervene_settings import ARMS, InterveneSettings, example
@@ -61,9 +63,10 @@ def intervene(
         A TOML file: settings of the training, and a table [[arms]] with name, kind and doses for each arm.
 
     """
+    began = time.monotonic()
     jobs = part_of(options, JobOptions)
     if options.resume is not None:
-        _resumed(plan, options, jobs)
+        _resumed(plan, options, jobs, began)
         return
     given = example() if plan is None else read_toml(plan)
     changed = {name: value for name, value in given_in(options).items() if name in ("seeds", "steps")}
@@ -76,10 +79,10 @@ def intervene(
     with display() as overseer:
         run = study.begun(settings, _means(jobs, settings.threads), overseer, out=options.out)
     _effects(run)
-    finish(run, report=options.report, again=f"Go on with: anisoscope intervene --resume {run.path}")
+    end_with_answer(run, began, report=options.report, again=f"Go on with: anisoscope intervene --resume {run.path}")
 
 
-def _resumed(plan: Path | None, options: InterveneCommand, jobs: JobOptions) -> None:
+def _resumed(plan: Path | None, options: InterveneCommand, jobs: JobOptions, began: float) -> None:
     may = {"resume", "report", *JobOptions.model_fields}
     extra = [*(["PLAN"] if plan is not None else []), *sorted(given_in(options).keys() - may)]
     if extra:
@@ -96,7 +99,7 @@ def _resumed(plan: Path | None, options: InterveneCommand, jobs: JobOptions) -> 
     with display() as overseer:
         run = study.resumed(options.resume, _means(jobs, threads), overseer)
     _effects(run)
-    finish(run, report=options.report, again=f"Go on with: anisoscope intervene --resume {run.path}")
+    end_with_answer(run, began, report=options.report, again=f"Go on with: anisoscope intervene --resume {run.path}")
 
 
 def _means(jobs: JobOptions, threads: int) -> Means:

@@ -42,7 +42,7 @@ class ProfileCommand(ProfileSettings, ProfileRun):
 
 
 def profile(
-    model: Annotated[str | None, Parameter(negative=())] = None,
+    model: str = "",
     /,
     *,
     options: Annotated[ProfileCommand, Parameter(name="*")] = ProfileCommand(),  # noqa: B008
@@ -74,7 +74,7 @@ def profile(
     if options.resume is not None:
         _resumed(model, options, began)
         return
-    if model is None:
+    if not model:
         raise broken("profile needs a MODEL", "none", "name a folder, a .gguf file or a model of the hub")
     given = given_in(part_of(options, ProfileSettings))
     settings = made_of(ProfileSettings, {"threads": usable_cores()}, given)
@@ -101,8 +101,8 @@ def profile(
     _end(run, began, options)
 
 
-def _resumed(model: str | None, options: ProfileCommand, began: float) -> None:
-    extra = [*(["MODEL"] if model is not None else []), *sorted(given_in(options).keys() - {"resume", "report"})]
+def _resumed(model: str, options: ProfileCommand, began: float) -> None:
+    extra = [*(["MODEL"] if model else []), *sorted(given_in(options).keys() - {"resume", "report"})]
     if extra:
         what = f"--resume with {', '.join(extra)}"
         raise broken("a profile that goes on must keep its own model and settings", what, "leave them out")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 from pydantic import Field
 from rich.console import Console
 
-from anisoscope.cli.examining import ExaminationRun, display, finish, shown_size
+from anisoscope.cli.closing import end_with_answer
+from anisoscope.cli.examining import ExaminationRun, display, shown_size
 from anisoscope.cli.showing import print_table, visible
 from anisoscope.study.options import Words, part_of
 from anisoscope.study.verification_settings import Verification
@@ -53,6 +55,7 @@ def verify(
         A hub name with an optional @revision, a name of the literature (pythia-160m), a folder, or a GGUF file.
 
     """
+    began = time.monotonic()
     settings = part_of(options, Verification)
     models = [model, *options.held_out]
     from anisoscope.study.verification import planned, verified
@@ -69,7 +72,7 @@ def verify(
     with display() as overseer:
         run = verified(models, settings, overseer, out=options.out)
     _settled(run)
-    finish(run, report=options.report, again="Run it again to begin anew.")
+    end_with_answer(run, began, report=options.report, again="Run it again to begin anew.")
 
 
 def _settled(run: Run) -> None:

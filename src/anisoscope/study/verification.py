@@ -77,7 +77,7 @@ def verified(
 def _described(model: str, settings: Verification) -> Card:
     located = locate(model, allow_pickle=settings.allow_pickle)
     card = describe(located, objective=settings.objective, trust_remote_code=settings.trust_remote_code)
-    require_fitting(card, settings)
+    require_fitting(card, settings, settings.rank)
     if settings.rank > card.width // 4:
         most = card.width // 4
         raise broken(f"the rank must be at most a quarter of the width, {most}", settings.rank, "lower it with --rank")
