@@ -7,6 +7,7 @@ from anisoscope.capture.sites import SiteKey
 from anisoscope.observe.memory import Memory
 from anisoscope.observe.parts import Parts, memory_of
 from anisoscope.observe.statistics import Name, Observation, size_of
+from anisoscope.vocabulary import VIEWS
 
 PLACES = [("representation", k, "") for k in range(5)] + [("weight", k, f"h.{k}") for k in range(1, 5)]
 
@@ -33,7 +34,7 @@ def test_every_place_belongs_to_one_judge_and_all_know_the_tokens(most):
     assert sorted(seen) == sorted(name for name in observed.statistics if name.view != "tokens")
     for part in parts:
         assert {name for name in part.statistics if name.view == "tokens"}
-        assert part.families == {"representation": 5, "weight": 0, "embedding": 0}  # these have no such tensors here
+        assert part.families == {view: 5 if view == "representation" else 0 for view in VIEWS}  # others lack tensors
     holders = [number for number, part in enumerate(parts) if any(n.view == "embedding" for n in part.statistics)]
     assert len(holders) == 1  # the table is judged as a whole
     assert [part.missing for part in parts] == [{"targets": "why"}, *[{}] * (len(parts) - 1)]
