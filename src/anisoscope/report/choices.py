@@ -13,6 +13,8 @@ from anisoscope.vocabulary import PROXIES, SUBSETS, TIMINGS, VIEWS
 ALL_SEEDS = "all seeds"
 LABELS = {"proxy": "Proxy", "timing": "Timing", "subset": "Tokens", "view": "View", "model": "Model", "seed": "Seed"}
 ALL_MODELS = "all models"
+MOST_BY_SEED = 40
+"""Combinations with a single seed that a page has at most; beyond, those of the choices that it begins with alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +59,12 @@ def figure_controls(series: Sequence[Series], begins: dict[str, str]) -> list[Co
 
 
 def by_seed(context: Context, found: list[Chosen]) -> list[Chosen]:
-    """The same combinations for every single seed, where there are several."""
+    """The same combinations for every single seed, where there are several; of very many only the first."""
     seeds = _seeds(context)
     if len(seeds) < 2:
         return []
+    if len(seeds) * len(found) > MOST_BY_SEED:
+        found = found[:1]
     made = []
     for seed in seeds:
         alone = chosen_context(context, Choice(seed=seed))

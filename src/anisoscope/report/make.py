@@ -32,8 +32,11 @@ def make_report(
     """
     context = read(paths, allow_damaged=allow_damaged, wanted=wanted)
     is_running = any(source.status == "running" for source in context.sources)
+    fronts = None
     for at_most in THINNED:
-        made = page(replace(view(context, at_most), live=live and is_running))
+        report = view(context, at_most, fronts)
+        fronts = report.fronts or None
+        made = page(replace(report, live=live and is_running))
         if len(made.encode()) <= largest:
             return made
     raise AnisoscopeError(

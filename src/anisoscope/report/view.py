@@ -28,15 +28,18 @@ from anisoscope.report.removals import removals_section
 from anisoscope.report.theory import subtitle as theory_subtitle
 from anisoscope.report.theory import theory_sections
 from anisoscope.report.training import emergence_section
-from anisoscope.report.tree import Report, Section
+from anisoscope.report.tree import Front, Report, Section
 from anisoscope.report.verification import subtitle as verification_subtitle
 from anisoscope.report.verification import verification_sections
 from anisoscope.report.views import views_section
 from anisoscope.report.words import listed
 
 
-def view(context: Context, at_most: int | None = None) -> Report:
-    """Everything a page says; ``at_most`` observations a curve, if it must be kept small."""
+def view(context: Context, at_most: int | None = None, made: list[Front] | None = None) -> Report:
+    """Everything a page says; ``at_most`` observations a curve, if it must be kept small.
+
+    ``made`` are first screens of an earlier view of the same runs, which do not depend on how many are shown.
+    """
     context = replace(context, at_most=at_most)
     if any(source.is_theory for source in context.sources):
         if context.compare:
@@ -50,14 +53,14 @@ def view(context: Context, at_most: int | None = None) -> Report:
         sections = [*verification_sections(context), provenance_section(context, at_most)]
         return Report(_title(context), verification_subtitle(context), status(context), sections)
     if context.of_profiles:
-        return _report(context, _of_profiles(context, at_most))
+        return _report(context, _of_profiles(context, at_most), made)
     if all(source.is_ablation for source in context.sources):
         sections = [removals_section(context), provenance_section(context, at_most)]
         there = [section for section in sections if section is not None]
         return Report(_title(context), about(context), status(context), there)
     if all(source.is_plan for source in context.sources):
-        made = [interventions_section(source) for source in context.sources]
-        sections = [*made, provenance_section(context, at_most)]
+        effects = [interventions_section(source) for source in context.sources]
+        sections = [*effects, provenance_section(context, at_most)]
         return Report(_title(context), about(context), status(context), sections)
     sections = [
         claims_section(context),
@@ -76,10 +79,10 @@ def view(context: Context, at_most: int | None = None) -> Report:
         integrity_section(context),
         provenance_section(context, at_most),
     ]
-    return _report(context, [section for section in sections if section is not None])
+    return _report(context, [section for section in sections if section is not None], made)
 
 
-def _report(context: Context, sections: list[Section]) -> Report:
+def _report(context: Context, sections: list[Section], made: list[Front] | None) -> Report:
     """With its first screen."""
     chosen = combinations(context)
     seeded = [*chosen, *by_seed(context, chosen)]
@@ -88,7 +91,7 @@ def _report(context: Context, sections: list[Section]) -> Report:
         about(context),
         status(context),
         sections,
-        fronts(seeded),
+        fronts(seeded) if made is None else made,
         answer_figure(context, seeded),
         page_controls(context, seeded),
     )
