@@ -73,7 +73,8 @@ def test_a_run_keeps_spectra_and_bases_of_every_observation_and_what_decides_its
 
 
 def _is_top_share(row):
-    return row["measure"] == "top_share" and row["tensor"] == "gradients" and row["subset"] == "all"
+    usual = row["variant"] is None and row["subset"] == "all"
+    return usual and row["measure"] == "top_share" and row["tensor"] == "gradients"
 
 
 def test_rows_carry_their_floor_and_their_errors(tmp_path):

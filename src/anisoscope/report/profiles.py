@@ -118,7 +118,7 @@ def _profiles(subject: Subject, measures: Sequence[Measure]) -> list[Series]:
         for label, subset, tensor in itertools.product(_labels(word, rows), SUBSETS, ("activations", "gradients")):
             tokens = SUBSETS[subset]
             chosen_rows = [row for row in rows if row["subset"] == subset and row["tensor"] == tensor]
-            chosen_rows = [row for row in chosen_rows if word.variant_label(row["variant"]) == label]
+            chosen_rows = [row for row in chosen_rows if _label(word, row) == label]
             if chosen_rows:
                 for when, step in observed_at(subject, chosen_rows).items():
                     tags = {"model": subject.label, "measure": label, "tensor": tensor}
@@ -138,7 +138,12 @@ def _profiles(subject: Subject, measures: Sequence[Measure]) -> list[Series]:
 
 def _labels(word: Measure, rows: Sequence[Row]) -> list[str]:
     """A measure in each of the variants that rows hold."""
-    return list(dict.fromkeys(word.variant_label(row["variant"]) for row in rows))
+    return list(dict.fromkeys(_label(word, row) for row in rows))
+
+
+def _label(word: Measure, row: Row) -> str:
+    """The measure of a row with its variant; the probe of a training is no other way to measure."""
+    return word.label if row["variant"] == "probe" else word.variant_label(row["variant"])
 
 
 def _controls_of(word: Measure, rows: list[Row], step: int) -> list[Point]:
@@ -236,7 +241,7 @@ def _bells(context: Context) -> Table | None:
         of_model = [(s, s.pick(measure, subset="all", tensor="activations")) for s in context.subjects]
         labels = _labels(word, [row for _, found in of_model for row in found])
         for words, (subject, found) in itertools.product(labels, of_model):
-            given = [r for r in found if r["step"] is not None and word.variant_label(r["variant"]) == words]
+            given = [r for r in found if r["step"] is not None and _label(word, r) == words]
             if measure == "two_nn":
                 given = comparable(given)
             steps = sorted({row["step"] for row in given})
