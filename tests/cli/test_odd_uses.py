@@ -8,7 +8,6 @@ import pytest
 from anisoscope.cli import main
 from anisoscope.store.run import create_run
 from models.snapshots import save, tiny
-from study.jobs import corpus
 
 
 @pytest.fixture
@@ -24,10 +23,6 @@ def here(tmp_path, monkeypatch):
     (tmp_path / "deep.toml").write_text("a = " + "[" * 3000)
     (tmp_path / "twice.csv").write_text("a,a\n1,2\n3,4\n5,6\n")
     (tmp_path / "void").mkdir()
-    corpus(tmp_path / "texts", documents=10)
-    (tmp_path / "pair.toml").write_text(
-        'corpus = "texts/*.txt"\nwidth = 16\nrank = 4\nvocabulary = 320\nlength = 16\nbatch = 9999\nprobe = 0\n'
-    )
     np.save("a.npy", np.zeros((9, 2)))
     return tmp_path
 
@@ -59,7 +54,6 @@ def test_a_filter_in_a_file_is_a_word_a_number_or_a_list(here, capsys):
         (["pair", "--corpus", "void"], 2, "it is there, and is no text file and no folder of them"),
         (["pair", "--first-seed", "99999999999999999999"], 2, "--first-seed must be below 2147483648"),
         (["pair", "--learning-rate", "inf"], 2, "--learning-rate must be finite"),
-        (["pair", "--config", "pair.toml"], 2, "what is held out must make a batch of sequences"),
         (["profile", "model", "--seed", "99999999999999999999"], 2, "--seed must be below 2147483648"),
         (["profile", "model", "--dry-run"], 1, "it says -3 layers of width 16"),
     ],

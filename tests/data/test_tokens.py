@@ -273,7 +273,7 @@ def test_wrong_settings_say_what_to_do(tmp_path, kjv, monkeypatch):
     with pytest.raises(AnisoscopeError, match=r"t\.json is no tokenizer\.json"):
         load_tokeniser(str(tmp_path / "t.json"))
     monkeypatch.setitem(sys.modules, "tokenizers", None)
-    with pytest.raises(AnisoscopeError, match=r'pip install "anisoscope\[train\]"'):
+    with pytest.raises(AnisoscopeError, match=r'pip install "anisoscope\[models\]"'):
         prepare(kjv, length=16)
 
 

@@ -10,7 +10,10 @@ from anisoscope.observe import judges
 from anisoscope.observe.options import EvidenceOptions
 from capture.families import batch, build
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+pytestmark = [
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
+    pytest.mark.filterwarnings("ignore::anisoscope.errors.ScopeWarning"),  # test_notices.py is about them
+]
 
 
 def rows(evaluate):

@@ -8,7 +8,10 @@ from anisoscope.geometry.neighbours import nearest_to
 from anisoscope.testing import sphere
 from capture.families import batch, build
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+pytestmark = [
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
+    pytest.mark.filterwarnings("ignore::anisoscope.errors.ScopeWarning"),  # test_notices.py is about them
+]
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,8 @@ from anisoscope.observe.wire import receive, send
 from capture.families import batch, build
 from observe.test_scope import small
 
+pytestmark = pytest.mark.filterwarnings("ignore::anisoscope.errors.ScopeWarning")  # test_notices.py is about them
+
 
 @pytest.fixture
 def elsewhere(request, monkeypatch):

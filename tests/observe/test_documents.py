@@ -15,6 +15,8 @@ from anisoscope.scope import Scope
 from anisoscope.stats.hashing import second_fold
 from anisoscope.study.folds import fold_seed
 
+pytestmark = pytest.mark.filterwarnings("ignore::anisoscope.errors.ScopeWarning")  # test_notices.py is about them
+
 
 class Tiny(nn.Module):
     """Embedding, two blocks with an MLP, and a loss."""

@@ -387,8 +387,8 @@ def test_plain_lines_count_and_say_failures_at_once(monkeypatch):
         "1 of 3 done: step[red]512 (8.1 s)",
         "bad failed and is tried again: OSError: [Errno 5]",
         "bad failed for good after 2 tries: OSError: [Errno 5]",
-        "third: 25%",
-        "third: 25%",
+        "third: 25%, about 0:03 left",  # two and a quarter of three jobs took ten seconds
+        "third: 25%, about 0:07 left",
     ]
 
 

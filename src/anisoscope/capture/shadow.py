@@ -85,10 +85,7 @@ class Shadow:
         return found
 
     def _parameter(self, parameter: Tensor) -> nn.Parameter:
-        def make() -> nn.Parameter:
-            return nn.Parameter(_zero(parameter.shape, _plain(parameter.dtype)), requires_grad=False)
-
-        return self._once(parameter, make)
+        return self._once(parameter, functools.partial(_zero_parameter, parameter))
 
     def _tensor(self, tensor: Tensor) -> Tensor:
         if isinstance(tensor, nn.Parameter):
@@ -184,6 +181,10 @@ def untouched() -> Iterator[None]:
     finally:
         random.setstate(python)
         np.random.set_state(numpy_state)  # noqa: NPY002
+
+
+def _zero_parameter(parameter: Tensor) -> nn.Parameter:
+    return nn.Parameter(_zero(parameter.shape, _plain(parameter.dtype)), requires_grad=False)
 
 
 def _zero(shape: Any, dtype: torch.dtype) -> Tensor:

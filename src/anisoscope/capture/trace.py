@@ -75,16 +75,19 @@ def trace(model: nn.Module) -> Trace:
     raise TraceError(reasons[0] if reasons else "its forward takes nothing that could be made up")
 
 
-def _run(model: nn.Module, args: tuple[Tensor, ...], kwargs: dict[str, Any]) -> Trace:
-    shadow = Shadow(model)
-    stack: list[Called] = []
-    roots: list[Called] = []
-    handles = []
+@dataclass(slots=True, eq=False)
+class _Recorder:
+    """Hooks on the modules of a shadow; its methods hold on to nothing once the pass is over."""
 
-    def enter(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        call = Called(shadow.original[module], stack[-1] if stack else None)
-        (stack[-1].inner if stack else roots).append(call)
-        stack.append(call)
+    shadow: Shadow
+    stack: list[Called] = field(default_factory=list)
+    roots: list[Called] = field(default_factory=list)
+
+    def enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """A module is called."""
+        call = Called(self.shadow.original[module], self.stack[-1] if self.stack else None)
+        (self.stack[-1].inner if self.stack else self.roots).append(call)
+        self.stack.append(call)
         for where, tensor in _tensors(args, kwargs):
             if tensor.is_floating_point() and tensor.ndim > 1 and call.taken is None:
                 call.taken, call.start = tensor.shape, tensor.grad_fn
@@ -93,8 +96,9 @@ def _run(model: nn.Module, args: tuple[Tensor, ...], kwargs: dict[str, Any]) -> 
         first = next((tensor for _, tensor in _tensors(args, kwargs)), None)
         call.reads_ids = first is not None and not first.is_floating_point() and first.ndim == 2
 
-    def leave(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
-        call = stack.pop()
+    def leave(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+        """A module returns."""
+        call = self.stack.pop()
         if call.reads_ids and not call.inner:
             output = _with_start(output)
         found = [(where, tensor) for where, tensor in enumerate(leaves(output)) if isinstance(tensor, Tensor)]
@@ -107,9 +111,13 @@ def _run(model: nn.Module, args: tuple[Tensor, ...], kwargs: dict[str, Any]) -> 
                 call.indices.append(("out", where, tensor.shape))
         return output
 
+
+def _run(model: nn.Module, args: tuple[Tensor, ...], kwargs: dict[str, Any]) -> Trace:
+    shadow = Shadow(model)
+    recorder = _Recorder(shadow)
     for module in dict.fromkeys(shadow.model.modules()):
-        handles.append(module.register_forward_pre_hook(enter, with_kwargs=True))
-        handles.append(module.register_forward_hook(leave, with_kwargs=True))
+        module.register_forward_pre_hook(recorder.enter, with_kwargs=True)
+        module.register_forward_hook(recorder.leave, with_kwargs=True)
     with untouched():
         moved = tuple(_started(arg) for arg in args)
         shadow.model(*moved, **{name: _started(value) for name, value in kwargs.items()})
@@ -117,8 +125,8 @@ def _run(model: nn.Module, args: tuple[Tensor, ...], kwargs: dict[str, Any]) -> 
     ids = None if given.is_floating_point() else given.shape
     decoder = kwargs.get("decoder_input_ids")
     if isinstance(decoder, Tensor):
-        return Trace(roots[0], decoder.shape, ids, two_inputs=True)
-    return Trace(roots[0], ids, None)
+        return Trace(recorder.roots[0], decoder.shape, ids, two_inputs=True)
+    return Trace(recorder.roots[0], ids, None)
 
 
 def _with_start(output: Any) -> Any:

@@ -25,7 +25,7 @@ class JobLines:
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._total, self._done, self._began = 0, 0, time.monotonic()
+        self._total, self._done, self._failed, self._began = 0, 0, 0, time.monotonic()
         self._last: dict[str, float] = {}
         self._shares: dict[str, float] = {}
 
@@ -35,7 +35,7 @@ class JobLines:
 
     def begun(self, names: Sequence[str]) -> None:
         """All jobs there are."""
-        self._total, self._done, self._began = len(names), 0, time.monotonic()
+        self._total, self._done, self._failed, self._began = len(names), 0, 0, time.monotonic()
         self._shares.clear()
         self.said("1 job" if self._total == 1 else f"{self._total} jobs")
 
@@ -49,7 +49,8 @@ class JobLines:
         self._shares[name] = share
         if now - self._last.get(name, -_PLAIN_EVERY) >= _PLAIN_EVERY:
             self._last[name] = now
-            left = time_left(self._total, self._done, self._shares.values(), now - self._began)
+            over = self._done + self._failed
+            left = time_left(self._total, over, self._shares.values(), now - self._began)
             about = "" if left is None else f", about {_clock(left)} left"
             self.said(f"{name}: {share:.0%}" + (f", {text}" if text else "") + about)
 
@@ -66,6 +67,7 @@ class JobLines:
             self._done += 1
             self.said(f"{self._done} of {self._total} done: {name} ({outcome.seconds:.1f} s)")
         else:
+            self._failed += 1
             self.said(f"{name} failed for good after {_times(outcome)}: {outcome.error}")
 
 

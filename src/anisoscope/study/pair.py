@@ -150,12 +150,6 @@ def _prepared(settings: PairSettings, display: Display) -> Tokenised:
         tokeniser=settings.tokeniser,
         seed=settings.first_seed,
     )
-    if len(data.held.ids) < settings.batch:
-        raise broken(
-            "what is held out must make a batch of sequences",
-            f"{len(data.held.ids)} sequences for a batch of {settings.batch}",
-            "lower --batch or --length, raise --held-out, or take more text",
-        )
     display.said(
         f"{data.about['train']['tokens']:,} tokens to train on, {data.about['held']['tokens']:,} held out, "
         f"vocabulary {data.vocabulary:,}"
