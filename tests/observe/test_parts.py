@@ -1,5 +1,7 @@
 """An observation taken apart by its places."""
 
+from dataclasses import fields
+
 import pytest
 import torch
 
@@ -7,6 +9,7 @@ from anisoscope.capture.sites import SiteKey
 from anisoscope.observe.memory import Memory
 from anisoscope.observe.parts import Parts, memory_of
 from anisoscope.observe.statistics import Name, Observation, size_of
+from anisoscope.observe.tables import TableReading
 from anisoscope.vocabulary import VIEWS
 
 PLACES = [("representation", k, "") for k in range(5)] + [("weight", k, f"h.{k}") for k in range(1, 5)]
@@ -27,7 +30,8 @@ def statistics():
 
 @pytest.mark.parametrize("most", [1, 3, 8, 40])
 def test_every_place_belongs_to_one_judge_and_all_know_the_tokens(most):
-    observed = Observation(3, statistics(), missing={"targets": "why"})
+    table = TableReading(*(torch.zeros(1) for _ in fields(TableReading)))
+    observed = Observation(3, statistics(), missing={"targets": "why"}, tables={"input": table})
     parts = Parts.of(observed.statistics, most).of_observation(observed)
     assert len(parts) == min(most, 10)
     seen = [name for part in parts for name in part.statistics if name.view != "tokens"]
@@ -36,7 +40,8 @@ def test_every_place_belongs_to_one_judge_and_all_know_the_tokens(most):
         assert {name for name in part.statistics if name.view == "tokens"}
         assert part.families == {view: 5 if view == "representation" else 0 for view in VIEWS}  # others lack tensors
     holders = [number for number, part in enumerate(parts) if any(n.view == "embedding" for n in part.statistics)]
-    assert len(holders) == 1  # the table is judged as a whole
+    assert len(holders) == 1  # the table is judged as a whole, and rows of one place come from one judge
+    assert [number for number, part in enumerate(parts) if part.tables] == holders
     assert [part.missing for part in parts] == [{"targets": "why"}, *[{}] * (len(parts) - 1)]
 
 
@@ -64,3 +69,5 @@ def test_what_is_remembered_comes_apart_and_together_again():
     for k in range(5):  # of a place its trajectory too
         owner = dealt.owner["representation", SiteKey(k)]
         assert Name("type trajectory", k, "activations", 0, "sum") in parts[owner].occasions["trajectory"]
+    table = dealt.owner["embedding", SiteKey(0, "")]
+    assert Name("trajectory", 0, "input", 0, "sum") in parts[table].occasions["trajectory"]

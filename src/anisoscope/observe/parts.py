@@ -16,7 +16,7 @@ from anisoscope.vocabulary import VIEWS
 
 Spot = tuple[str, SiteKey]  # view and site
 _TABLE = SiteKey(0, "")
-_FOLLOWED = {"type trajectory": "representation"}  # what is remembered of places under another name
+_FOLLOWED = {"type trajectory": "representation", "trajectory": "embedding"}  # what is remembered of places under another name
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Parts:
                 others={null: self._own(statistics, part) for null, statistics in observed.others.items()},
                 missing=observed.missing if part == 0 else {},
                 probe={at: kept for at, kept in observed.probe.items() if self._is(("representation", at), part)},
-                tables=observed.tables if part == 0 else {},
+                tables=observed.tables if self._is(("embedding", _TABLE), part) else {},
                 families=families,
             )
             for part in range(self.count)
