@@ -75,4 +75,7 @@ def test_several_processes_say_what_one_says(monkeypatch):
     one, _ = rows("host")
     for a, b in zip(several, one, strict=True):
         for name, value in a.items():
-            assert value == b[name] or (math.isnan(value) and math.isnan(b[name])), (a, b)
+            # The gradient of an embedding is added up by type in no fixed order on a GPU.
+            numbers = isinstance(value, float) and isinstance(b[name], float)
+            close = a["view"] == "embedding" and numbers and math.isclose(value, b[name], rel_tol=1e-6)
+            assert value == b[name] or close or (math.isnan(value) and math.isnan(b[name])), (a, b)

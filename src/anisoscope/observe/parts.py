@@ -16,7 +16,8 @@ from anisoscope.vocabulary import VIEWS
 
 Spot = tuple[str, SiteKey]  # view and site
 _TABLE = SiteKey(0, "")
-_FOLLOWED = {"type trajectory": "representation", "trajectory": "embedding"}  # what is remembered of places under another name
+# What is remembered of places under another name.
+_FOLLOWED = {"type trajectory": "representation", "trajectory": "embedding"}
 
 
 @dataclass(frozen=True, slots=True)
