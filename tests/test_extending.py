@@ -17,6 +17,7 @@ from anisoscope.geometry.results import Estimate
 from anisoscope.geometry.subspace import unregister_proxy
 from anisoscope.store.run import open_run
 from capture.families import batch, build
+from report.embedded import figures_in
 from study.jobs import corpus
 
 PAGE = Path(__file__).parents[1] / "docs" / "extending.md"
@@ -57,8 +58,7 @@ def test_the_page_puts_a_measure_a_null_and_a_proxy_into_rows_and_report(folder)
     assert "hubness" not in vocabulary.MEASURES  # this process never loaded them: the report knows from the manifest
     anisoscope(folder, "report", "run")
     page = (folder / "run" / "report.html").read_text(encoding="utf-8")
-    figures = json.loads(re.search(r'id="data">(.*?)</script>', page, re.S)[1])
-    tags = {figure["id"]: [series["tags"] for series in figure.get("series", [])] for figure in figures}
+    tags = {name: [series["tags"] for series in figure["series"]] for name, figure in figures_in(page).items()}
     assert "hubness" in {t["measure"] for t in tags["dimension-layers"]}
     assert "dealt" in {t["null"] for t in tags["emergence"]}
     assert "widest, rolling, all tokens" in {t["proxy"] for t in tags["emergence"]}

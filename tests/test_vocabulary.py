@@ -28,7 +28,8 @@ TABLES = {
     "sides of bins": vocabulary.BIN_SIDES,
     "sizes of bins": vocabulary.BIN_SIZES,
 }
-# Here words are used, not declared: how each is computed, what a default chooses, which row a number goes into.
+# Here words are used, not declared: how each is computed, what a default chooses, which row a number goes into, what a
+# sentence or a sign says for each.
 REGISTRIES = {
     ("observe/rows.py", "measures"),
     ("observe/judge.py", "timings"),
@@ -38,7 +39,15 @@ REGISTRIES = {
     ("study/settings.py", "proxies"),
     ("study/verification_settings.py", "proxies"),
     ("evidence/verify.py", "proxies"),
+    ("report/answer.py", "outcomes"),
+    ("report/answer.py", "views"),
+    ("report/answer.py", "windows"),
+    ("report/blocks.py", "outcomes"),
     ("report/claims.py", "outcomes"),
+    ("report/paper_tables.py", "outcomes"),
+    ("report/plain_words.py", "nulls"),
+    ("report/plain_words.py", "proxies"),
+    ("study/sizing.py", "views"),
 }
 JAVASCRIPT = {"chart.js": {"energy"}}  # an axis that is a share for this measure and a ratio for others
 

@@ -177,6 +177,8 @@ SAMPLINGS: dict[str, str] = {
 }
 """Subsets of the theory laboratory: how its tokens lie round their point."""
 
+Timing = Literal["rolling", "anchored"]
+"""The keys of ``TIMINGS``, for annotations."""
 TIMINGS: dict[str, str] = {
     "rolling": "refitted at each observation",
     "anchored": "fitted on the first 30 % of training, then frozen",

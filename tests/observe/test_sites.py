@@ -1,7 +1,5 @@
 """Statistics are kept by module: two linear maps of one block are two sites, each with the numbers it has alone."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
@@ -9,6 +7,7 @@ import torch
 from anisoscope import CaptureOptions, Scope, SessionOptions, open_run
 from anisoscope.report.make import make_report
 from capture.families import batch, build
+from report.embedded import figures_in
 
 BOTH = ["transformer.h.0", "transformer.h.1"]
 MAPS = ["attn.c_attn", "mlp.c_fc"]
@@ -48,8 +47,8 @@ def test_two_maps_of_a_block_have_the_rows_that_each_has_alone():
 def test_the_report_tells_them_apart(tmp_path):
     observed(MAPS, tmp_path)
     page = make_report([str(tmp_path / "run")])
-    figures = {f["id"]: f for f in json.loads(page.split('id="data">')[1].split("</script>")[0])}
-    layers = {s["tags"]["layer"] for s in figures["emergence"]["series"] if s["tags"]["view"] == "weight"}
+    emergence = figures_in(page)["emergence"]["series"]
+    layers = {s["tags"]["layer"] for s in emergence if s["tags"]["view"] == "weight"}
     assert layers == {f"{layer} {name}" for layer in (1, 2, 3) for name in MAPS}
 
 

@@ -354,7 +354,7 @@ def test_layers_without_a_number_stay_in_the_denominator(tmp_path):
     energy = [r for r in subject.by_measure["energy"] if r["step"] == 90]
     values = [0.5, *[math.nan] * 4]
     subject.by_measure["captured"] = [
-        r | {"measure": "captured", "value": v, "low": 0.4, "high": 0.6, "q": 0.01, "floor": 0.1}
+        {**r, "measure": "captured", "value": v, "low": 0.4, "high": 0.6, "q": 0.01, "floor": 0.1}
         for r, v in zip(energy, values, strict=True)
     ]
     table = claim_table(context, "representation")
@@ -365,22 +365,26 @@ def test_layers_without_a_number_stay_in_the_denominator(tmp_path):
 
 def test_a_pooled_effect_outside_the_margin_is_not_called_small(tmp_path):
     context = plant_run(tmp_path / "run", passing(haar="equal"))
-    rows = context.subjects[0].by_measure["pooled_enrichment"]
-    for row in rows:
-        if row["null"] == "haar":
-            row.update(value=1.5, se=0.05)
+    subject = context.subjects[0]
+    rows = subject.by_measure["pooled_enrichment"]
+
+    def over_haar(**more):
+        subject.by_measure["pooled_enrichment"] = [{**r, **more} if r["null"] == "haar" else r for r in rows]
+        subject._indexes.clear()
+
+    over_haar(value=1.5, se=0.05)
     assert headline(findings(context, "representation")).head == "Undecided."
-    for row in rows:
-        if row["null"] == "haar":
-            row.update(value=1.1, se=0.02)
-    context.subjects[0]._indexes.clear()
+    over_haar(value=1.1, se=0.02)
     assert headline(findings(context, "representation")).head == "Within the margin."
 
 
 def test_extreme_rows_break_no_report(tmp_path):
     context = plant_run(tmp_path / "run", passing(haar="cannot tell"), detectable=math.inf)
-    for row in context.subjects[0].by_measure["pooled_enrichment"]:
-        row.update(se={"haar": 1e-100, "axes": 60.0, "init": math.nan}.get(row["null"], 0.1), df=1.0)
+    found = context.subjects[0].by_measure
+    errors = {"haar": 1e-100, "axes": 60.0, "init": math.nan}
+    found["pooled_enrichment"] = [
+        {**row, "se": errors.get(row["null"], 0.1), "df": 1.0} for row in found["pooled_enrichment"]
+    ]
     texts = [getattr(block, "text", "") for block in verdict_section(context).blocks]
     assert any("No effect of a plausible size would have been found" in text for text in texts)
     assert not any("∞" in text and "80 %" in text for text in texts)
@@ -462,7 +466,7 @@ def test_the_ladder_says_the_smallest_effect_where_it_cannot_tell(tmp_path):
 def captured_rows(subject, **more):
     energy = [r for r in subject.by_measure["energy"] if r["step"] == 90]
     open_row = {"measure": "captured", "value": 0.2, "low": 0.0, "high": 0.4, "q": 0.5, "floor": 0.1}
-    subject.by_measure["captured"] = [r | open_row | more for r in energy]
+    subject.by_measure["captured"] = [{**r, **open_row, **more} for r in energy]
 
 
 def test_cells_of_claims_have_shares_and_the_smallest_effect_or_the_caption_says_that_rows_do_not(tmp_path):

@@ -48,11 +48,16 @@ def duration(seconds: float) -> str:
 
     >>> duration(3.14), duration(252), duration(7300)
     ('3.1 s', '4 min 12 s', '2 h 2 min')
+    >>> duration(59.97), duration(3599.7)
+    ('1 min 0 s', '1 h 0 min')
     """
-    if seconds < 60:
+    if round(seconds, 1) < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours} h {minutes} min"
 
 
 def _page(run: Run) -> Path:

@@ -13,6 +13,7 @@ from anisoscope.cli.showing import say
 from anisoscope.errors import AnisoscopeError
 from anisoscope.study.options import CommandOptions
 from anisoscope.visible import visible
+from anisoscope.vocabulary import Timing
 
 
 class FiguresCommand(CommandOptions):
@@ -30,9 +31,7 @@ class FiguresCommand(CommandOptions):
         default=None, description="Style file of matplotlib, or the name of a style; it overrules the usual settings."
     )
     proxy: str | None = Field(default=None, description="Proxy that figures are about, as in `anisoscope report`.")
-    timing: Literal["rolling", "anchored"] | None = Field(
-        default=None, description="Timing that figures are about, as in `anisoscope report`."
-    )
+    timing: Timing | None = Field(default=None, description="Timing that figures are about, as in `anisoscope report`.")
 
 
 def figures(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
@@ -38,7 +37,7 @@ class InterveneCommand(JobOptions, ExaminationRun):
 
 
 def intervene(
-    plan: Path | None = None,
+    plan: str | None = None,
     /,
     *,
     options: Annotated[InterveneCommand, Parameter(name="*")] = InterveneCommand(),  # noqa: B008
@@ -82,7 +81,7 @@ def intervene(
     end_with_answer(run, began, report=options.report, again=f"Go on with: anisoscope intervene --resume {run.path}")
 
 
-def _resumed(plan: Path | None, options: InterveneCommand, jobs: JobOptions, began: float) -> None:
+def _resumed(plan: str | None, options: InterveneCommand, jobs: JobOptions, began: float) -> None:
     may = {"resume", "report", *JobOptions.model_fields}
     extra = [*(["PLAN"] if plan is not None else []), *sorted(given_in(options).keys() - may)]
     if extra:

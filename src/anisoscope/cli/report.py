@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from cyclopts import Parameter
 from pydantic import Field
@@ -12,6 +12,7 @@ from pydantic import Field
 from anisoscope.errors import broken
 from anisoscope.study.options import CommandOptions
 from anisoscope.visible import visible
+from anisoscope.vocabulary import Timing
 
 
 class ReportCommand(CommandOptions):
@@ -24,7 +25,7 @@ class ReportCommand(CommandOptions):
     proxy: str | None = Field(
         default=None, description="Proxy that the page begins with: pca, svd, semi_nmf, or another that was judged."
     )
-    timing: Literal["rolling", "anchored"] | None = Field(
+    timing: Timing | None = Field(
         default=None,
         description="Timing that the page begins with: refitted, or fitted early and frozen (as in the paper).",
     )

@@ -15,7 +15,7 @@ from anisoscope.report.summary import Shape, comparable, curve, defined, shape
 from anisoscope.report.tree import Cell, Mark, MarkTable, Point, Section
 from anisoscope.report.words import interval, listed, number
 from anisoscope.verdict import ABOVE, ALPHA, BELOW, outcome_of_quotient, outcome_over
-from anisoscope.vocabulary import bin_subset
+from anisoscope.vocabulary import OUTCOMES, bin_subset
 
 LEGEND = (
     "✓ shown; ✗ the opposite is shown; = no effect, within the margin; ? cannot tell; – not measured. One rule: a "
@@ -116,7 +116,7 @@ def captured(subject: Subject, window: str) -> Result:
     if not defined(found):
         return MISSING
     shares: dict[str, float] = {}
-    for name in ("above", "below", "cannot tell", "not measured"):
+    for name in dict.fromkeys(map(_merged, OUTCOMES)):
         given = [(row, float(_merged(outcome_over(row, row["floor"])) == name), 0.0) for row in found]
         means = window_means(subject, window, given)
         if means is not None and means[0] > 0:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from anisoscope.report.answer import answer
+from anisoscope.report.blocks import SIGNS
 from anisoscope.report.findings import findings, pooled_rows
 from anisoscope.report.plain_words import HEADS
 from anisoscope.report.reading import Context
@@ -15,7 +16,6 @@ from anisoscope.report.words import interval
 from anisoscope.vocabulary import ladder_of
 
 BARS = "▁▂▃▄▅▆▇█"
-_SIGNS = {"above": "✓", "below": "✗", "equal": "=", "cannot tell": "?", "not measured": "–"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ def headline_lines(context: Context, view: str = "representation") -> list[Line]
             outcome = last[subject.label].outcome(null) if subject.label in last else "not measured"
             end = points[-1]
             course = sparkline([math.log(p.y) for p in points if p.y and p.y > 0])
-            said = f"{_SIGNS[outcome]} {outcome}"
+            said = f"{SIGNS[outcome]} {outcome}"
             lines.append(Line(subject.label, HEADS.get(null, null), course, interval(end.y, end.low, end.high), said))
     return lines
 
