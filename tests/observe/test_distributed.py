@@ -16,6 +16,7 @@ import torch.multiprocessing as mp
 from anisoscope import AnisoscopeError, Scope
 from capture.families import batch, build
 from observe.grouped import grouped
+from observe.test_rounds import half
 
 STEPS, SIZES = 3, ((12, 10), (12, 10), (12, 5))  # the last batch is uneven
 OPTIONS = {"steps": STEPS, "rank": 4, "resamples": 49, "strict": True, "schedule": 1, "anchor": 1, "timeout": 30}
@@ -70,6 +71,18 @@ def worker(rank, kind, folder):
     model = prepared(kind)
     options = OPTIONS | ({"targets": True} if kind == "ddp" else {})
     finish(rank, folder, train(model, model, Scope(model, **grouped(**options)), [rank]))
+
+
+def in_turn(model):
+    """One observation whose layers are watched in the first two steps."""
+    return Scope(model, **grouped(**(OPTIONS | {"schedule": [0], "reservoir_rows": 512, "memory": half(model)})))
+
+
+def in_turn_worker(rank, kind, folder):
+    begin(rank, folder)
+    model = build("gpt_neox").eval()
+    forward = torch.nn.parallel.DistributedDataParallel(model)
+    finish(rank, folder, train(model, forward, in_turn(model), [rank]))
 
 
 def skipping(rank, kind, folder):
@@ -138,6 +151,19 @@ def test_two_processes_give_the_rows_of_one(kind):
                 assert str(a) == str(b)
             else:
                 assert a == pytest.approx(b, rel=1e-6 if number == "value" else 1e-5, abs=1e-7), (key, number)
+
+
+def test_two_processes_that_watch_layers_in_turn_give_the_rows_of_one():
+    first, second = two_processes(in_turn_worker, "rounds")
+    assert second == []
+    model = build("gpt_neox").eval()
+    expected = train(model, model, in_turn(model), [0, 1])
+    found = [[r for r in rows if r["measure"] in ("energy", "top_share", "isoscore")] for rows in (first, expected)]
+    assert {r["step"] for r in found[0]} == {0}
+    assert len(found[0]) == len(found[1]) > 20
+    for a, b in zip(*found, strict=True):
+        assert [a[name] for name in KEY] == [b[name] for name in KEY]
+        assert a["value"] == pytest.approx(b["value"], rel=1e-4)
 
 
 @pytest.mark.slow
