@@ -183,7 +183,8 @@ def plan_rounds(
     if always:
         raise broken("memory= must go with steps that are observed one by one", "schedule='always'", "use 'log'")
     rounds = Rounds.of(memory, sites, views, rows=rows, label_nulls=label_nulls)
-    logging.getLogger("anisoscope").warning(rounds.note)
+    logger = logging.getLogger("anisoscope")
+    (logger.warning if len(rounds.layers) > 1 else logger.info)(rounds.note)
     return Turns(rounds)
 
 
