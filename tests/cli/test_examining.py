@@ -97,8 +97,8 @@ def test_a_quick_profile_takes_fewer_measures_and_says_so(said, text, tmp_path):
     assert (config["vectors"], config["resamples"], config["batches"], config["measures"]) == (4200, 19, 1, "usual")
     rows = run.table().to_pylist()
     layers = [r for r in rows if r["tensor"] == "activations" and r["proxy"] is None and r["view"] == "representation"]
-    assert {"two_nn", "top_share"} <= {r["measure"] for r in layers}
-    assert not {"local_isotropy", "partition_ratio", "gride"} & {r["measure"] for r in layers}
+    assert {"two_nn", "top_share", "spectral_decay", "local_isotropy"} <= {r["measure"] for r in layers}
+    assert not {"levina_bickel", "partition_ratio", "gride"} & {r["measure"] for r in layers}
     assert {r["subset"] for r in layers} == {"all", "no-first"}
     assert {r["view"] for r in rows if r["measure"] == "energy"} == {"representation"}
     assert "config.quick" in (tmp_path / "run" / "report.html").read_text()

@@ -111,7 +111,9 @@ def test_the_same_steps_and_batches_give_what_the_scope_saw_live(trained, role):
 
 
 def test_a_history_becomes_a_run_like_any_other(trained, tmp_path):
-    run = study.studied([str(history(trained))], examined(trained), plan(), Means(), quiet(), out=tmp_path / "run")
+    run = study.studied(
+        [str(history(trained))], examined(trained), plan(probe=5120), Means(), quiet(), out=tmp_path / "run"
+    )
     rows = open_run(run.path).table().to_pylist()
     steps = sorted({r["step"] for r in rows})
     # The learning rate is 0 at the first step of the warm-up: the second checkpoint is the first one again.

@@ -45,9 +45,12 @@ def test_the_usual_measures_are_those_among_all(layer):
     x, selections = layer
     every = {(r.measure, r.variant): r for r in measure_selections(x, selections)["no-first"].table}
     usual = measure_selections(x, selections, usual=True)["no-first"].table
-    names = {"top_share", "average_cosine", "isoscore_star", "participation_ratio", "effective_rank", "two_nn"}
-    assert {row.measure for row in usual} == names
-    assert len(usual) == len(names)  # one variant each
+    names = {"average_cosine", "isoscore_star", "participation_ratio", "effective_rank", "rankme", "spectral_decay"}
+    names |= {"local_isotropy", "two_nn"}
+    forms = {"power=2, centred", "power=1, centred", "power=1, uncentred"}  # the literature has three of this one
+    assert {row.measure for row in usual} == {"top_share"} | names
+    assert {row.variant for row in usual if row.measure == "top_share"} == forms
+    assert len(usual) == len(forms) + len(names)  # one variant each of the others
     for row in usual:
         assert numbers_of(row) == pytest.approx(numbers_of(every[row.measure, row.variant]), **EQUAL)
 
@@ -62,8 +65,9 @@ def test_selections_larger_than_a_sample_have_each_its_own(layer, monkeypatch):
         return measure_cloud(chunks, **given)
 
     monkeypatch.setattr(measure, "measure_cloud", counted)
-    assert len(measure_selections(x, selections, usual=True)["all"].table) == 6
+    measured = measure_selections(x, selections, usual=True)
     assert taken == [590, 585]
+    assert [len(one.table) for one in measured.values()] == [len(measure_cloud([x], usual=True).table)] * 2
 
 
 def test_threads_side_by_side_compute_with_one_thread_each():

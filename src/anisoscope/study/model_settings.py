@@ -151,7 +151,11 @@ class HistoryPlan(Settings):
     seeds: int = Field(default=1, ge=1, le=10_000, description="Draws of the text; error bars are then over them.")
     shards: int = Field(default=1, ge=1, description="Parts of the text, each a job of its own; they add up exactly.")
     probe: int = Field(
-        default=5120, ge=0, description="Other tokens of the text, for the intrinsic dimension; 0 for none."
+        default=5120,
+        ge=0,
+        description=(
+            "Other tokens of the text, for the intrinsic dimension and for how alike checkpoints are; 0 for none."
+        ),
     )
     steps: int | None = Field(
         default=None, ge=1, description="Length of training, if it goes on after the last checkpoint."

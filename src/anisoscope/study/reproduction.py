@@ -11,7 +11,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from anisoscope import __version__
 from anisoscope.data.corpora import load_corpus
 from anisoscope.errors import AnisoscopeError, broken
 from anisoscope.store.files import Folder
@@ -139,6 +138,8 @@ def _carried_out(run: RecipeRun, folder: Path, threads: int, displays: tuple[Any
 
 def beside(recipe: Recipe, done: Sequence[tuple[RecipeRun, Run]]) -> dict[str, Any]:
     """Plain values: the claims with what was measured, and what is not known of the original."""
+    from anisoscope.observe.provenance import versions
+
     models: list[tuple[str, list[dict[str, Any]], int, bool]] = []
     for run, made in done:
         groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
@@ -167,5 +168,5 @@ def beside(recipe: Recipe, done: Sequence[tuple[RecipeRun, Run]]) -> dict[str, A
         "claims": claims,
         "unanswered": [{"says": one.says, "why": one.why} for one in recipe.unanswered],
         "runs": [{"name": run.name, "study": run.study, "path": made.path} for run, made in done],
-        "anisoscope": __version__,
+        "anisoscope": versions().get("anisoscope", "not installed"),
     }
