@@ -126,3 +126,17 @@ def fails_oddly():
 
 def cannot_travel():
     return (step for step in range(3))
+
+
+def once_there(file, value):
+    """The value, once another job has made the file."""
+    until = time.monotonic() + 60
+    while not os.path.exists(file) and time.monotonic() < until:
+        time.sleep(0.02)
+    return value
+
+
+def making(file, value):
+    """The value, after making the file."""
+    with open(file, "w"):
+        return value

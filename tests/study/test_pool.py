@@ -55,14 +55,16 @@ def where(request):
     return request.param
 
 
-def test_outcomes_come_in_the_order_of_tasks_whatever_ends_first(where):
-    notes = Notes()
+def test_outcomes_come_in_the_order_of_tasks_whatever_ends_first(where, tmp_path):
+    notes, done = Notes(), str(tmp_path / "done")
     tasks = [Task(f"step{i}", jobs.after, (0.5 if i == 0 else 0.0, i)) for i in range(8)]
+    if where:  # side by side: the first ends after the second, however busy the machine is
+        tasks[:2] = [Task("step0", jobs.once_there, (done, 0)), Task("step1", jobs.making, (done, 1))]
     outcomes = run(tasks, Means(ray=where), notes)
     assert [o.value for o in outcomes] == list(range(8))
     assert [o.task for o in outcomes] == tasks
     assert all(o.tries == 1 and o.error is None for o in outcomes)
-    assert outcomes[0].seconds >= 0.5
+    assert where or outcomes[0].seconds >= 0.5
     assert notes.names == [t.name for t in tasks]
     assert sorted(notes.starts) == sorted(notes.ends) == sorted(notes.names)
     if where:
