@@ -179,7 +179,7 @@ class Scope:
         told |= {"notices": self._notices, "heard": self._publisher.take}
         self._series = Series(JudgeBeside(brief, lambda: where.device), sink=sink, **told)
         self._logged = LoggedValues(steps)
-        self._worker = Worker(self._series.judge, pending=session.pending, on_device=lambda: where.device is not None)
+        self._worker = Worker(self._series.begin, pending=session.pending, on_device=lambda: where.device is not None)
         weakref.finalize(self, _abandoned, self._worker, self._series).atexit = False  # the worker sees to that
         self._tally = Tally.of(frequency, self.sites, self.views)
         self._assembly = Assembly(

@@ -120,7 +120,7 @@ def test_a_scope_that_is_dropped_leaves_no_threads():
     scope = watched(model)
     trained(model, scope, 1)
     scope.wait()
-    assert len(ours()) == before + 2
+    assert len(ours()) == before + 3
     del scope
     gc.collect()
     deadline = time.monotonic() + 10

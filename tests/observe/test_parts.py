@@ -8,8 +8,9 @@ import torch
 from anisoscope.capture.sites import SiteKey
 from anisoscope.observe.memory import Memory
 from anisoscope.observe.parts import Parts, memory_of
-from anisoscope.observe.statistics import Name, Observation, size_of
+from anisoscope.observe.statistics import Name, Observation
 from anisoscope.observe.tables import TableReading
+from anisoscope.stats.reservoir import Reservoir
 from anisoscope.vocabulary import VIEWS
 
 PLACES = [("representation", k, "") for k in range(5)] + [("weight", k, f"h.{k}") for k in range(1, 5)]
@@ -26,6 +27,10 @@ def statistics():
     found |= {Name("embedding", 0, "gradients", fold, "rest", "wte"): torch.tensor(1.0) for fold in (0, 1)}
     found |= {Name("embedding", 0, "looked-up", fold, "kept"): torch.tensor(1.0) for fold in (0, 1)}
     return found | {Name("tokens", 0, "all", fold, "sum"): torch.tensor(9) for fold in (0, 1)}
+
+
+def probed():
+    return {SiteKey(k, ""): Reservoir.of_rows(torch.zeros(2, 3), rows=2) for k in range(5)}
 
 
 @pytest.mark.parametrize("most", [1, 3, 8, 40])
@@ -45,14 +50,23 @@ def test_every_place_belongs_to_one_judge_and_all_know_the_tokens(most):
     assert [part.missing for part in parts] == [{"targets": "why"}, *[{}] * (len(parts) - 1)]
 
 
-def test_load_is_dealt_out_evenly():
-    observed = Observation(3, statistics())
-    load = [
-        sum(map(size_of, part.statistics.values()))
-        for part in Parts.of(observed.statistics, 4).of_observation(observed)
-    ]
-    largest = 8 * 4  # of a place: two tensors, two folds, two parts, four bytes each
-    assert max(load) - min(load) <= largest
+def test_work_is_dealt_out_evenly():
+    """A layer of the residual stream takes more than twice as long as a weight, whatever their statistics take."""
+    observed = Observation(3, statistics(), probe=probed())
+    parts = Parts.of(observed.statistics, 3).of_observation(observed)
+    layers = [{n.layer for n in part.statistics if n.view == "representation"} for part in parts]
+    assert sorted(map(len, layers)) == [1, 2, 2]
+    alone = min(range(3), key=lambda number: len(layers[number]))
+    assert any(n.view == "embedding" for n in parts[alone].statistics)  # the largest place goes with the fewest layers
+    assert sorted(at.layer for part in parts for at in part.probe) == [0, 1, 2, 3, 4]
+    assert max(len(part.probe) for part in parts) <= 2
+
+
+def test_a_probe_is_not_bound_to_the_judge_of_its_layer():
+    """With a judge a place the five samples of the probe are elsewhere than the five layers, where there is room."""
+    observed = Observation(3, statistics(), probe=probed())
+    parts = Parts.of(observed.statistics, 10).of_observation(observed)
+    assert not any(part.probe and any(n.view == "representation" for n in part.statistics) for part in parts)
 
 
 def test_what_is_remembered_comes_apart_and_together_again():

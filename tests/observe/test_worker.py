@@ -1,4 +1,6 @@
-"""The thread that judges: whatever happens there, the training goes on."""
+"""The threads that judge: whatever happens there, the training goes on."""
+
+from functools import partial
 
 from anisoscope.observe.statistics import Observation
 from anisoscope.observe.worker import Worker
@@ -13,7 +15,7 @@ def test_a_judge_that_fails_does_not_stop_the_training(capfd):
         if observed.step in (0, 2):
             raise SystemExit("even recording failed")
 
-    worker = Worker(judge, pending=1)
+    worker = Worker(lambda observed: partial(judge, observed), pending=1)
     for step in range(6):
         worker.submit(Observation(step, {}))
     assert worker.drain(timeout=60) == []

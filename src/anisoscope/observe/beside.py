@@ -31,6 +31,10 @@ class JudgeBeside:
         self._brief, self._device = brief, device
         self._judge: Judging | None = None
 
+    def begin(self, observed: Observation) -> Callable[[], Judgement]:
+        """Start on the next observation; see ``Judging``."""
+        return self._chosen().begin(observed)
+
     def judged(self, observed: Observation) -> Judgement:
         """Rows of the next observation; raises if it cannot be judged."""
         return self._chosen().judged(observed)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -64,6 +66,13 @@ class Brief:
 @runtime_checkable
 class Judging(Protocol):
     """A judge, here or elsewhere."""
+
+    def begin(self, observed: Observation) -> Callable[[], Judgement]:
+        """Start on the next observation; whoever calls the answer waits for its rows, or for why there are none.
+
+        Another observation may be begun before the answer is called. Answers are called in order.
+        """
+        ...
 
     def judged(self, observed: Observation) -> Judgement:
         """Rows of the next observation; raises if it cannot be judged."""
@@ -134,6 +143,10 @@ class Judge:
                 self._first, self._previous = self._first or proxies, proxies
         if memory.frozen:
             self._anchored = fit_proxies(Observation(memory.step, self._early), self._request, self._each)
+
+    def begin(self, observed: Observation) -> Callable[[], Judgement]:
+        """The judgement to come: all of it is done when it is called."""
+        return partial(self.judged, observed)
 
     def judged(self, observed: Observation) -> Judgement:
         """Rows of the next observation; raises if it cannot be judged."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 from anisoscope.errors import AnisoscopeError, BrokenRuleError
+from anisoscope.observe.cost import Cost
 from anisoscope.observe.findings import Judgement
 from anisoscope.observe.judge import Judging
 from anisoscope.observe.memory import Memory
@@ -60,6 +62,7 @@ class Series:
         self._keep_bases, self._token_text = keep_bases, token_text
         self._notices, self._heard = notices or Notices(), heard
         self._unwritten: str | None = None
+        self._finished = 0.0  # when the observation before was written
 
     @property
     def rows(self) -> list[Row]:
@@ -68,16 +71,32 @@ class Series:
 
     def judge(self, observed: Observation) -> None:
         """Judge and write; whatever goes wrong becomes a row."""
+        self.begin(observed)()
+
+    def begin(self, observed: Observation) -> Callable[[], None]:
+        """Start to judge the next observation; what is returned waits for the rows and writes them.
+
+        Another may be begun before. Seconds of evaluation are those since the one before was written, so that what two
+        observations share is counted once.
+        """
         began = time.perf_counter()
         try:
-            found = self._judge.judged(observed)
+            answer = self._judge.begin(observed)
         except Exception as error:
-            self.failed(observed.step, error)
+            return partial(self.failed, observed.step, error)
+        return partial(self._finish, answer, observed.step, observed.cost, began)
+
+    def _finish(self, answer: Callable[[], Judgement], step: int, cost: Cost, began: float) -> None:
+        try:
+            found = answer()
+        except Exception as error:
+            self.failed(step, error)
         else:
-            cost = replace(observed.cost, evaluated=time.perf_counter() - began)
+            cost = replace(cost, evaluated=time.perf_counter() - max(began, self._finished))
             tokens = found.rows[0]["tokens"] if found.rows else None
-            self._notices.count(observed.step, watched=cost.watched, evaluated=cost.evaluated)
-            self._write(replace(found, rows=[*found.rows, *cost_rows(observed.step, tokens, cost)]), observed.step)
+            self._notices.count(step, watched=cost.watched, evaluated=cost.evaluated)
+            self._write(replace(found, rows=[*found.rows, *cost_rows(step, tokens, cost)]), step)
+        self._finished = time.perf_counter()
 
     def failed(self, step: int, error: Exception) -> None:
         """Record an observation that did not come about; the error is kept for whoever is strict."""

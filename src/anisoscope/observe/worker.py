@@ -1,4 +1,4 @@
-"""Judging off the training path: a thread that takes observations one by one, in order.
+"""Judging off the training path: threads that take observations one by one, in order.
 
 At most ``pending`` observations wait; after that the training waits for the thread, so that nothing is lost and two
 runs give the same rows. Statistics on a GPU stay there and are judged on a stream of their own, or are moved to the
@@ -64,12 +64,23 @@ class Ferry:
 
 
 class Worker:
-    """Runs ``judge`` on every observation submitted; those on a GPU stay there if ``on_device`` says so."""
+    """Judges every observation submitted; those on a GPU stay there if ``on_device`` says so.
+
+    ``begin`` starts on an observation and returns what ends it. Both are called in order, each in a thread of its own,
+    and one observation may be begun while the one before is not ended.
+    """
 
     def __init__(
-        self, judge: Callable[[Observation], None], *, pending: int = 8, on_device: Callable[[], bool] = lambda: False
+        self,
+        begin: Callable[[Observation], Callable[[], None]],
+        *,
+        pending: int = 8,
+        on_device: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._judge, self._stays = judge, on_device
+        self._begin, self._stays = begin, on_device
+        self._under_way: queue.Queue[tuple[Callable[[], None], Observation, torch.cuda.Event | None] | None] = (
+            queue.Queue(1)
+        )
         self._moving: queue.Queue[tuple[Observation, torch.cuda.Event] | None] = queue.Queue()
         self._waiting: queue.Queue[tuple[Observation, torch.cuda.Event | None] | None] = queue.Queue(max(1, pending))
         self._threads: list[threading.Thread] = []
@@ -105,6 +116,7 @@ class Worker:
             self._threads = [
                 threading.Thread(target=self._move, name="anisoscope-move", daemon=True),
                 threading.Thread(target=self._work, name="anisoscope-lead", daemon=True),
+                threading.Thread(target=self._finish, name="anisoscope-end", daemon=True),
             ]
             for thread in self._threads:
                 thread.start()
@@ -160,29 +172,45 @@ class Worker:
         self._waiting.put(None)
 
     def _work(self) -> None:
-        _modest()
-        stream: torch.cuda.Stream | None = None
         while (item := self._waiting.get()) is not None:
             observed, event = item
+            try:
+                finish = self._begin(observed)
+            except BaseException:  # a judge records what goes wrong; if even that fails, the training must not wait
+                traceback.print_exc()
+                finish = _nothing
+            self._under_way.put((finish, observed, event))
+            del finish, observed, item
+        self._under_way.put(None)
+
+    def _finish(self) -> None:
+        _modest()
+        stream: torch.cuda.Stream | None = None
+        while (item := self._under_way.get()) is not None:
+            finish, observed, event = item
             size = 0 if event is None else observed.bytes
             if event is not None:
                 stream = stream or torch.cuda.Stream()
                 stream.wait_event(event)
             try:
                 with contextlib.nullcontext() if event is None else torch.cuda.stream(stream):
-                    self._judge(observed)
-            except BaseException:  # a judge records what goes wrong; if even that fails, the training must not wait
+                    finish()
+            except BaseException:
                 traceback.print_exc()
             if stream is not None:
                 stream.synchronize()  # the training may be given this memory as soon as it is let go
             tensors = observed.tensors()
-            del observed, item
+            del finish, observed, item
             _let_go(tensors)
             with self._lock:
                 self._on_device -= size
                 self._left.pop(0)
                 self._lock.notify_all()
         self._over()
+
+
+def _nothing() -> None:
+    """What is left to do of an observation that could not be begun."""
 
 
 def _let_go(tensors: list[Tensor]) -> None:
