@@ -502,7 +502,8 @@ class Scope:
     def _agree(self, error: str | None, statistics: Statistics) -> None:
         """All ranks are at the same step and none has failed; together they know when the next observation is."""
         own = tokens_of(statistics) if self._schedule.tokens else 0  # waits for the device, so only where needed
-        found = agreed(self._company, Said(self._step, error, self._clock.plan, own, self._between))
+        plan = self._clock.plan(*self._notices.judged, self._worker.waiting + 1)
+        found = agreed(self._company, Said(self._step, error, plan, own, self._between))
         self._tokens_seen += found.tokens
         self._schedule.plan(self._step, clock=found.plan, tokens=self._tokens_seen)
         found.require_no_trouble()

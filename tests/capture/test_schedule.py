@@ -1,5 +1,6 @@
 """When to look: pure rules of the step, and plans that keep to tokens or to a share of the time."""
 
+import math
 import time
 
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anisoscope.capture.schedule import END, MOST, TURNS, Schedule, next_by_budget, next_by_tokens
+from anisoscope.observe import timing
 from capture.families import batch, build
 from observe.test_scope import small
 
@@ -60,9 +62,25 @@ def test_tokens_that_are_told_are_believed():
     assert [(r["step"], r["tokens"]) for r in rows] == [(0, 100), (3, 100 + 2000 + 100)]
 
 
+def test_a_budget_counts_evaluation(monkeypatch):
+    """Three bare steps of 1 s; one observed of 3 s; one of 4 s that an evaluation slowed; six seconds of evaluation."""
+    now = [0.0]
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: now[0])
+    clock = timing.Clock()
+    for seconds, observed, busy in [(1, False, False), (3, True, False), (4, False, True), (1, False, False)]:
+        clock.begin(observed, busy)
+        now[0] += seconds
+    clock.begin(False, False)
+    assert clock.plan(0.0, 0, 1) == (1.0, 0.0, math.inf)
+    assert clock.plan(6.0, 1, 0) == (1.0, 8.0, 8.0)
+    assert clock.plan(6.0, 1, 1) == (1.0, 14.0, 7.0)  # the one that waits is expected to take as long
+    assert clock.overhead == (2 + 3) / 4  # of the steps alone
+
+
 def test_a_budget_is_kept():
     assert next_by_budget(10, bare=None, spent=0, cost=0, budget=0.01) == 18
     assert next_by_budget(10, bare=0.1, spent=1.0, cost=0.5, budget=0.01) == 1500
+    assert next_by_budget(10, bare=0.1, spent=0.0, cost=math.inf, budget=0.01) == 28  # nothing is judged yet
     model = build("gpt2")
     scope = small(model, steps=None, budget="20%", views=("representation",))
     for step in range(120):
@@ -71,7 +89,7 @@ def test_a_budget_is_kept():
             time.sleep(0.01)
     seen = sorted({r["step"] for r in scope.rows()})
     assert seen[:2] == [0, 8]
-    assert len(seen) < 60
+    assert len(seen) < 12  # an evaluation takes the time of some ten steps: a fifth of that is one in 50
     for step in range(120, 132):  # where everything is judged before the next step, some have the machine to themselves
         with scope.step():
             model(**batch(seed=step, sequences=24)).loss.backward()

@@ -70,6 +70,12 @@ class Notices:
             self.evaluated += evaluated
 
     @property
+    def judged(self) -> tuple[float, int]:
+        """Seconds of evaluation, and of how many observations."""
+        with self._lock:
+            return self.evaluated, len(self.observed)
+
+    @property
     def skipped(self) -> list[Skipped]:
         """What was skipped, by reason."""
         with self._lock:

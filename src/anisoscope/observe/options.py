@@ -44,9 +44,9 @@ class CaptureOptions:
     """What is tapped, and how much of it is kept.
 
     ``sites`` names blocks and linear maps where the structure does not tell; ``budget`` (such as ``"1%"``) takes the
-    place of the schedule and spaces observations so that they cost no more than that share; ``reservoir_rows`` bounds
-    the rows kept of a site and fold. ``labels`` names the argument of the model's forward that holds the labels, where
-    it is none of ``labels``, ``targets`` and ``target``.
+    place of the schedule and spaces observations so that they cost no more than that share, evaluation included;
+    ``reservoir_rows`` bounds the rows kept of a site and fold. ``labels`` names the argument of the model's forward
+    that holds the labels, where it is none of ``labels``, ``targets`` and ``target``.
     """
 
     sites: Sites | Sequence[str] | None = None

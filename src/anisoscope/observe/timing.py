@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections import deque
@@ -18,7 +19,8 @@ class Clock:
         self.spent = 0.0
         self.observed = 0
         self._bare: deque[float] = deque(maxlen=64)
-        self._waiting: list[float] = []  # of steps before the first bare one
+        self._waiting: list[tuple[float, bool]] = []  # of steps before the first bare one, and whether observed
+        self._watching = 0.0  # the part of ``spent`` that fell on observed steps
         self._began: float | None = None
         self._loaded = self._was_observed = False
         self._steps = 0
@@ -36,10 +38,11 @@ class Clock:
         if not observed and not busy:
             self._bare.append(seconds)
         else:
-            self._waiting.append(seconds)
+            self._waiting.append((seconds, observed))
         bare = self.bare
         if bare is not None:
-            self.spent += sum(taken - bare for taken in self._waiting)
+            self.spent += sum(taken - bare for taken, _ in self._waiting)
+            self._watching += sum(taken - bare for taken, was_observed in self._waiting if was_observed)
             self._waiting.clear()
 
     @property
@@ -47,15 +50,18 @@ class Clock:
         """Median time of a bare step; None before there was one."""
         return statistics.median(self._bare) if self._bare else None
 
-    @property
-    def cost(self) -> float:
-        """Mean cost of an observation so far."""
-        return max(self.spent, 0.0) / self.observed if self.observed else 0.0
+    def plan(self, evaluated: float, judged: int, waiting: int) -> tuple[float | None, float, float]:
+        """What the next observation is planned from: seconds of a bare step, of all observations, of one.
 
-    @property
-    def plan(self) -> tuple[float | None, float, float]:
-        """What the next observation is planned from: a bare step, all that was spent, an observation."""
-        return self.bare, self.spent, self.cost
+        An observation takes what its steps took beyond bare ones, and the time it is evaluated for. ``judged`` of them
+        took ``evaluated`` seconds, and those ``waiting`` are taken for alike; while none is judged the cost is
+        infinite. Steps that an evaluation slowed down are not counted again: they passed while it ran.
+        """
+        if not judged:
+            return self.bare, 0.0, math.inf
+        observations = judged + waiting
+        spent = max(self._watching, 0.0) + evaluated / judged * observations
+        return self.bare, spent, spent / observations
 
     @property
     def overhead(self) -> float | None:

@@ -98,6 +98,11 @@ class Worker:
         return bool(self._left)
 
     @property
+    def waiting(self) -> int:
+        """Observations that are waiting or under way."""
+        return len(self._left)
+
+    @property
     def forked(self) -> bool:
         """Whether this process is a child of the one that trains: it has a copy of everything but the threads."""
         return os.getpid() != self._process
