@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from anisoscope import Moments, Subspace, fit_subspace, principal_angles, semi_nmf, two_nn
+from anisoscope.errors import BrokenRuleError
 from anisoscope.testing import gaussian, plane, rotation
 from reference import slow_evidence
 
@@ -183,3 +184,21 @@ X = rotation(6)
 def test_wrong_use_is_named(act, message):
     with pytest.raises(ValueError, match=message):
         act()
+
+
+def test_the_span_of_concepts_has_the_variances_that_the_second_moment_gives():
+    x = torch.randn(300, 12, generator=torch.Generator().manual_seed(3)) * torch.linspace(3, 0.2, 12)
+    found = fit_subspace(x, method="semi_nmf", rank=4)
+    second = x.double().T @ x.double()
+    expected = (found.basis.T @ second @ found.basis).diagonal() / 300
+    assert torch.allclose(found.spectrum, expected, rtol=1e-12)
+    assert found.explained == pytest.approx(float(expected.sum() * 300 / second.trace()), rel=1e-12)
+    inside = found.basis @ (found.basis.T @ found.factors.concepts.T)
+    assert torch.allclose(inside, found.factors.concepts.T, atol=1e-12)
+
+
+def test_concepts_that_depend_on_one_another_are_refused_with_the_number_of_directions():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(80, 3, generator=generator).double() @ torch.randn(3, 9, generator=generator).double()
+    with pytest.raises(BrokenRuleError, match="at most 3, the number of directions"):
+        fit_subspace(x, method="semi_nmf", rank=4)

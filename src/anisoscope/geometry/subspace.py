@@ -19,6 +19,7 @@ from anisoscope.errors import broken
 from anisoscope.geometry.cloud import Cloud, Measurable, as_cloud
 from anisoscope.geometry.dimension import two_nn
 from anisoscope.geometry.semi_nmf import ConceptToken, SemiNMF, semi_nmf
+from anisoscope.stats.chunks import at_once
 from anisoscope.stats.given import as_tensor
 from anisoscope.stats.moments import Moments
 
@@ -27,6 +28,7 @@ Fit = Callable[[Any, int, torch.Generator], "Tensor | Subspace"]
 _FITS: dict[str, Fit] = {}  # of methods from outside
 _ORTHONORMAL = 1e-6
 _EMPTY = 1e-12
+_DEPENDENT = 1e-4  # what is left of a concept beside the others, of the longest: below it they may be dependent
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -158,6 +160,10 @@ def fit_subspace(
     """
     vocabulary.require("method", method, vocabulary.PROXIES)
     rows = None if isinstance(x, Moments) else as_cloud(x, at_least=2)
+    if method == "semi_nmf" and rows is not None and isinstance(rank, int) and 1 <= rank <= min(rows.shape):
+        found = _span_of_concepts(rows, rank, generator, iterations, factors)
+        if found is not None:
+            return found
     moments = x if isinstance(x, Moments) else Moments.of(as_cloud(x, at_least=2).double(), higher=False)
     n, seed = round(float(moments.count)), _seed(generator)
     if n < 2 or not bool(torch.isfinite(moments.scatter).all()):
@@ -276,6 +282,30 @@ def principal_angles(a: Subspace, b: Subspace) -> Tensor:
     cosines = torch.linalg.svdvals(inner).clamp(0, 1)
     sines = torch.linalg.svdvals(other - a.basis @ inner).clamp(0, 1).flip(0)
     return torch.where(cosines.square() < 0.5, torch.acos(cosines), torch.asin(sines))
+
+
+def _span_of_concepts(
+    rows: Tensor, rank: int, generator: torch.Generator | None, iterations: int, factors: SemiNMF | None
+) -> Subspace | None:
+    """The span of the concepts of a cloud, without its second moment ``(D, D)``.
+
+    None where the cloud may have fewer than K directions: concepts then depend on one another. What to say of it takes
+    a decomposition.
+    """
+    if not bool(torch.isfinite(rows).all()) or not bool(rows.any()):
+        return None
+    factors = factors or semi_nmf(rows, rank, generator=generator, iterations=iterations)
+    basis, upper = torch.linalg.qr(factors.concepts.T.double())
+    lengths = upper.diagonal().abs()
+    if not bool(lengths.min() > _DEPENDENT * lengths.max()):
+        return None
+    inside, total = torch.zeros_like(lengths), 0.0
+    for part in rows.split(at_once(rows)):
+        wide = part.double()
+        inside += (wide @ basis).square().sum(0)
+        total += float(wide.square().sum())
+    spectrum = inside / len(rows)
+    return Subspace(basis, "semi_nmf", spectrum, float(inside.sum()) / total, len(rows), _seed(generator), factors)
 
 
 def _mean_direction(moments: Moments, rank: int | str, n: int) -> Subspace:
