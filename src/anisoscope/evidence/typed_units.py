@@ -8,7 +8,7 @@ of both, so leaving one out changes both folds together, and there is one set of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -63,17 +63,18 @@ class TypedUnits(GramUnits):
         kept = len(self.ids) * len(other.ids) * self.sums.shape[1] <= _MOST_KEPT
         for side, basis in enumerate(self.bases):
             weights_D = basis.square().sum(1)
+            # Few units hold any one type: rows are projected before they are spread out over units and types.
+            for own, theirs in self._by_type(other, side, basis):
+                inside += _products(own, theirs)
             if kept:
                 by_column = partial(self._by_column, other, side)
                 columns_nmD = self.shared.once(("by column", side), made_of, by_column)
                 whole += columns_nmD.sum(-1)
                 axes += columns_nmD @ weights_D
+                continue
             for own, theirs in self._by_type(other, side):
-                along = own @ basis
-                inside += _products(along, along if theirs is own else theirs @ basis)
-                if not kept:
-                    whole += _products(own, theirs)
-                    axes += _products(own * weights_D, theirs)
+                whole += _products(own, theirs)
+                axes += _products(own * weights_D, theirs)
         return Energies.on_host(inside, whole - inside, axes)
 
     def _by_column(self, other: TypedUnits, side: int) -> Tensor:
@@ -83,23 +84,26 @@ class TypedUnits(GramUnits):
             total += (own_nVD.permute(2, 0, 1) @ theirs_mVD.permute(2, 1, 0)).permute(1, 2, 0)
         return total
 
-    def _by_type(self, other: TypedUnits, side: int) -> list[tuple[Tensor, Tensor]]:
-        """Sums as ``(units, types, D)`` of both sides, some types at a time."""
-        own, theirs = self._of(side), other._of(side)
-        shared = torch.unique(torch.cat([own[1].unique(), theirs[1].unique()]), return_counts=True)
-        types = shared[0][shared[1] == 2]
-        if not len(types):
-            return []
-        step = max(1, _CHUNK_NUMBERS // ((len(self.ids) + len(other.ids)) * self.sums.shape[1]))
-        found = []
-        for part in types.split(step):
+    def _by_type(self, other: TypedUnits, side: int, basis: Tensor | None = None) -> Iterator[tuple[Tensor, Tensor]]:
+        """Sums, or their coordinates in a basis, as ``(units, types, ·)`` of both sides, some types at a time."""
+        types = self.shared.once(("types", side), [self.sums, other.sums], partial(self._types_of_both, other, side))
+        own = self._of(side, basis)
+        theirs = own if other is self else other._of(side, basis)
+        step = max(1, _CHUNK_NUMBERS // ((len(self.ids) + len(other.ids)) * own[0].shape[1]))
+        for part in types.split(step) if len(types) else ():
             first = _dense(*own, part, len(self.ids))
-            found.append((first, first if other is self else _dense(*theirs, part, len(other.ids))))
-        return found
+            yield first, first if other is self else _dense(*theirs, part, len(other.ids))
 
-    def _of(self, side: int) -> tuple[Tensor, Tensor, Tensor]:
+    def _types_of_both(self, other: TypedUnits, side: int) -> Tensor:
+        """Types of one fold that both sides hold, sorted."""
+        own, theirs = (units.types[units.side == side].unique() for units in (self, other))
+        types, sides = torch.unique(torch.cat([own, theirs]), return_counts=True)
+        return types[sides == 2]
+
+    def _of(self, side: int, basis: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         chosen = self.side == side
-        return self.sums[chosen], self.types[chosen], self.unit[chosen]
+        sums = self.sums[chosen]
+        return sums if basis is None else sums @ basis, self.types[chosen], self.unit[chosen]
 
 
 def _dense(sums: Tensor, types: Tensor, unit: Tensor, wanted: Tensor, units: int) -> Tensor:
