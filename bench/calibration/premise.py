@@ -61,7 +61,8 @@ SECTIONS = (
     Section(
         "premise",
         "The premise of the theory",
-        "`γ^T/γ^N` at a linear layer, without the noise of sequences (`partly_cancelling`, {repetitions} repetitions). "
+        "`γ^T/γ^N` at a linear layer (the step of Bernas et al. 2026 from tokens to gradients), without the noise of "
+        "sequences (`partly_cancelling`, {repetitions} repetitions). "
         "Where one of the two may be 0 there is no quotient, and the verdict follows from the difference. *Wrong*: "
         "*above*, *below* or *equal* where another is true; *right*: the true one, else it is *cannot tell*.",
         ["construction", "sequences a fold", "issued", "covers", "issued and misses", "verdict wrong", "verdict right"],

@@ -26,9 +26,9 @@ from anisoscope.capture.taps import Taps
 from anisoscope.errors import AnisoscopeError, broken
 from anisoscope.geometry.subspace import Method, Subspace
 from anisoscope.observe.agreement import Said, agreed, parted
-from anisoscope.observe.assemble import Assembly
+from anisoscope.observe.assemble import FROZEN, Assembly
 from anisoscope.observe.beside import JudgeBeside
-from anisoscope.observe.choosing import choose
+from anisoscope.observe.choosing import choose, frozen_embedding
 from anisoscope.observe.cost import Cost
 from anisoscope.observe.embedding import vocabulary_of
 from anisoscope.observe.finalize import UpdateWait
@@ -37,7 +37,7 @@ from anisoscope.observe.judge import Brief
 from anisoscope.observe.judging import Request
 from anisoscope.observe.logged import LoggedValues
 from anisoscope.observe.memory import Memory
-from anisoscope.observe.notices import Notices, remedy, show
+from anisoscope.observe.notices import Notices, show
 from anisoscope.observe.options import CaptureOptions, EvidenceOptions, SessionOptions
 from anisoscope.observe.possible import frozen_note, live_nulls, proxy_names, require_plain, require_possible
 from anisoscope.observe.probing import Probe, ProbeInput
@@ -153,6 +153,8 @@ class Scope:
         self._notices = Notices(strict=strict)
         if (frozen := frozen_note(self.sites)) is not None:
             self._notices.warn(frozen)
+        elif views is None and (frozen := frozen_embedding(self.sites)) is not None:
+            self._notices.leave_out(frozen)
         self._company = Company(session.timeout)
         blocks = f"{len(self.sites.blocks)} block{'' if len(self.sites.blocks) == 1 else 's'}"
         self._watched_model = f"{type(unwrapped(model)).__name__} with {blocks}"
@@ -483,13 +485,15 @@ class Scope:
 
     def _warn_of_missing(self, observed: Observation) -> None:
         """Say why a null, or the update of the embedding, is not there."""
-        reasons: dict[str, list[str]] = {}
+        places = [what for what, why in observed.missing.items() if why == FROZEN]
+        frozen = [f"{at.layer}" for at in places if not isinstance(at, str)]
+        reasons: dict[str, list[str]] = {FROZEN: [f"gradients at layer {' '.join(frozen)}"]} if frozen else {}
         for what, why in observed.missing.items():
             # Another note on the update says how it was read, not that it was not.
-            if isinstance(what, str) and (what in LABEL_NULLS or "no optimiser step" in why):
-                reasons.setdefault(why, []).append(what)
+            if isinstance(what, str) and (what in LABEL_NULLS or what == "gradients" or "no optimiser step" in why):
+                reasons.setdefault(why, []).append("the embedding" if what == "gradients" else what)
         for why, names in reasons.items():
-            self._notices.warn(f"not measured at step {observed.step}: {' and '.join(names)}: {why}{remedy(why)}")
+            self._notices.miss(observed.step, " and ".join(names), why)
 
     def _hand_over(self, observed: Observation | None) -> None:
         if observed is None:

@@ -1,6 +1,8 @@
 """How commands begin and end: wrong names before anything heavy, one check of devices, status 130, the answer last."""
 
 import json
+import os
+import re
 import subprocess
 import sys
 
@@ -11,7 +13,8 @@ from anisoscope.cores import usable_cores
 from anisoscope.data.tokens import prepare
 from anisoscope.errors import AnisoscopeError, BrokenRuleError
 from anisoscope.store.run import create_run, open_run
-from anisoscope.study.device import resolve_device
+from anisoscope.study import device
+from anisoscope.study.device import require_device, resolve_device
 from models.snapshots import letters, save, tiny
 
 FAST = ["--length", "32", "--sequences", "16", "--rank", "4", "--resamples", "19", "--device", "cpu", "--threads", "1"]
@@ -24,6 +27,39 @@ def ended(*arguments):
     with pytest.raises(SystemExit) as stopped:
         cli.main(list(map(str, arguments)))
     return stopped.value.code
+
+
+# The first words of every command that has --device; a test below finds that none is left out.
+WITH_DEVICE = {
+    "pair": ["pair", "--corpus", "kjv"],
+    "profile": ["profile", "x/y"],
+    "checkpoints": ["checkpoints", "x/y", "--revisions", "auto"],
+    "ablate": ["ablate", "x/y"],
+    "verify": ["verify", "x/y"],
+    "reproduce": ["reproduce", "tangent"],
+}
+
+
+def absent_devices():
+    """Each command with devices that a machine without a visible GPU, which is no Mac, does not have."""
+    for command in WITH_DEVICE.values():
+        for name in ("cuda", "cuda:1"):
+            yield [*command, "--device", name], f"--device {name} must have GPU number"
+        if sys.platform != "darwin":
+            yield [*command, "--device", "mps"], "--device mps must have an Apple GPU"
+        yield [*command, "--device", "tpu"], "--device must be auto, cpu, cuda, cuda:1"
+
+
+def test_no_command_with_a_device_is_left_out(capsys):
+    cli.main(["--help"])
+    commands = re.findall(r"^│ ([a-z-]+) ", capsys.readouterr().out, re.MULTILINE)
+    assert len(commands) > 15
+    found = set()
+    for command in commands:
+        cli.main([command, "--help"])
+        if "--device " in capsys.readouterr().out:
+            found.add(command)
+    assert found == set(WITH_DEVICE)
 
 
 def test_wrong_names_fail_before_torch_is_imported(tmp_path):
@@ -48,6 +84,19 @@ def test_wrong_names_fail_before_torch_is_imported(tmp_path):
         (["checkpoints", "EleutherAI/mine"], 2, "add --revisions auto"),
         (["integrity", "EleutherAI/mine"], 2, "add --revisions auto"),
         (["theory", "--out", str(tmp_path / "taken")], 1, "holds a run already"),
+        (["ablate", "./gone"], 2, "a model on this disk must exist"),
+        (["ablate", "x/y", "--text", "kjw"], 2, "did you mean kjv"),
+        (["ablate", "--resume", str(tmp_path / "taken")], 2, "--resume must name a run of ablate"),
+        (["verify", "./gone"], 2, "a model on this disk must exist"),
+        (["verify", "x/y", "--held-out", "./gone"], 2, "a model on this disk must exist"),
+        (["verify", "x/y", "--out", str(tmp_path / "taken")], 1, "holds a run already"),
+        (["intervene", "--out", str(tmp_path / "taken")], 1, "holds a run already"),
+        (["intervene", "--resume", str(tmp_path / "taken")], 2, "--resume must name a run of intervene"),
+        (["reproduce", "tangent", "--text", "kjw"], 2, "did you mean kjv"),
+        (["reproduce", "shape", "--model", "decoder=./gone"], 2, "a model on this disk must exist"),
+        (["theory", "--device", "cuda"], 2, "Unknown option: --device"),
+        (["intervene", "--device", "cuda"], 2, "Unknown option: --device"),
+        *((given, 2, said) for given, said in absent_devices()),
     ]
     code = (
         "import contextlib, io, json, sys\n"
@@ -62,7 +111,8 @@ def test_wrong_names_fail_before_torch_is_imported(tmp_path):
         "    assert said.getvalue().count('\\n') == 1, said.getvalue()\n"
         "assert 'torch' not in sys.modules\n"
     )
-    subprocess.run([sys.executable, "-c", code, json.dumps(cases)], check=True, cwd=tmp_path)
+    without_gpu = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
+    subprocess.run([sys.executable, "-c", code, json.dumps(cases)], check=True, cwd=tmp_path, env=without_gpu)
 
 
 def test_devices_are_checked_in_one_place(monkeypatch):
@@ -72,13 +122,41 @@ def test_devices_are_checked_in_one_place(monkeypatch):
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
     assert resolve_device("auto") == resolve_device("cpu") == "cpu"
     for name, said in (("cuda", "no GPU that torch can use"), ("cuda:1", "GPU number 1"), ("mps", "an Apple GPU")):
-        with pytest.raises(AnisoscopeError, match=said):
+        with pytest.raises(ValueError, match=said):
             resolve_device(name)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     assert (resolve_device("auto"), resolve_device("cuda"), resolve_device("cuda:0")) == ("cuda", "cuda", "cuda:0")
-    with pytest.raises(AnisoscopeError, match="GPU number 1, and this machine has 1 GPU;"):
+    with pytest.raises(ValueError, match="GPU number 1, got 1 GPU;"):
         resolve_device("cuda:1")
+
+
+def test_what_is_certain_of_devices_without_torch(monkeypatch):
+    built = []
+    monkeypatch.setattr(device, "version", lambda name: built[-1])
+    monkeypatch.setattr(device.sys, "platform", "linux")
+    monkeypatch.setattr(device, "_has_cuda_driver", lambda: True)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    built.append("2.13.0+cu130")
+    require_device("cuda:7")  # only torch knows how many the driver has
+    for visible, wrong in (("0", "cuda:1"), ("0,2", "cuda:2"), ("", "cuda"), ("-1", "cuda")):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        with pytest.raises(ValueError, match=f"--device {wrong} must have GPU number"):
+            require_device(wrong)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,2")
+    require_device("cuda:1")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    built.append("2.13.0+rocm6.4")  # AMD's GPUs are called cuda too, and need no library of NVIDIA
+    monkeypatch.setattr(device, "_has_cuda_driver", lambda: False)
+    require_device("cuda")
+    for build in ("2.13.0+cu130", "2.13.0+cpu"):
+        built.append(build)
+        with pytest.raises(ValueError, match="no GPU that torch can use; use --device auto"):
+            require_device("cuda")
+    with pytest.raises(ValueError, match="must have an Apple GPU"):
+        require_device("mps")
+    monkeypatch.setattr(device.sys, "platform", "darwin")
+    require_device("mps")  # torch tells whether it can be used
 
 
 def test_cores_follow_the_binding_and_omp_num_threads(monkeypatch):

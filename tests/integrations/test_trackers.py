@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from anisoscope import Scope, ScopeWarning, SessionOptions
-from anisoscope.observe.trackers import MLflow, Trackio
+from anisoscope.observe.trackers import Trackio
 from observe.nano import NanoGPT, text, train
 
 OBSERVED = [0, 2, 5]
@@ -229,24 +229,16 @@ def test_accelerate_stands_for_its_trackers_and_begin_and_end_follow_its_accumul
 
 
 class Recorder:
-    def __init__(self):
-        self.calls = []
-
-    def log_metrics(self, numbers, step):
-        self.calls.append((step, numbers))
-
-    def log(self, numbers, step):
-        self.calls.append((step, numbers))
-
-    def log_artifact(self, path):
-        self.calls.append(path)
+    def __init__(self, **methods):
+        self.__dict__.update(methods)
 
 
-@pytest.mark.parametrize("kind", [MLflow, Trackio])
-def test_mlflow_and_trackio_are_called_with_the_observed_step(kind):
-    recorder = Recorder()
-    kind(recorder).write(31, {NAME: 2.0})
-    assert recorder.calls == [(31, {NAME: 2.0})]
+def test_an_older_trackio_keeps_the_report_as_a_file_and_one_without_files_says_so(tmp_path):
+    saved = []
+    Trackio(Recorder(save=saved.append)).artefact(tmp_path / "report.html")
+    assert saved == [str(tmp_path / "report.html")]
+    with pytest.raises(TypeError, match="keeps no files"):
+        Trackio(Recorder()).artefact(tmp_path / "report.html")
 
 
 def test_a_tracker_that_fails_is_warned_of_once_and_the_others_go_on():

@@ -148,7 +148,8 @@ def test_layers_above_frozen_ones_are_observed():
     for part in (model.embed, model.layers[0]):
         part.requires_grad_(False)
     scope = watched(model, strict=True)
-    trained(model, scope, 2)
+    with pytest.warns(ScopeWarning, match="the embedding embed is frozen"):
+        trained(model, scope, 2)
     rows = scope.rows()
     scope.close()
     assert {row["layer"] for row in rows if row["measure"] == "energy" and row["view"] == "representation"} == {2, 3}

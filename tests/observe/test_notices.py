@@ -185,3 +185,67 @@ def test_positions_with_a_negative_label_stay_unasked():
     ]
     assert found == found
     scope.close()
+
+
+def seen_of(model, *, steps=3, change=lambda model: None, views=None):
+    """Rows, warnings and the summary of a small training; ``change`` comes after the scope was made."""
+    scope = Scope(model, **SMALL, views=views)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        change(model)
+        for step in range(steps):
+            with scope.step():
+                model(*text(step))[1].backward()
+        scope.close()
+    ours = [str(each.message) for each in caught if issubclass(each.category, ScopeWarning)]
+    return scope, scope.rows(), ours
+
+
+def test_a_frozen_embedding_is_named_before_the_first_step_and_in_the_summary():
+    model = NanoGPT()
+    model.wte.requires_grad_(False)
+    scope, rows, warned = seen_of(model)
+    said = "the embedding wte is frozen (requires_grad is False), so the embedding view is left out"
+    assert said in scope.notes
+    assert said in warned
+    assert f"left out: {said}" in scope.summary()
+    assert {row["view"] for row in rows if row["measure"] == "energy"} == {"representation", "weight"}
+    with pytest.raises(ValueError, match="an embedding must be trained to be observed, got the embedding wte is froz"):
+        Scope(model, **SMALL, views=["embedding"])
+    assert not [note for note in Scope(model, **SMALL, views=["weight"]).notes if "embedding" in note]  # not asked for
+
+
+def frozen_later(model):
+    model.wte.requires_grad_(False)
+
+
+def detached(model):
+    model.h[0].register_forward_pre_hook(lambda module, inputs: (inputs[0].detach(),))
+
+
+@pytest.mark.parametrize(
+    ("change", "why"), [(frozen_later, "it was frozen after"), (detached, "its output is detached")]
+)
+def test_an_embedding_that_gets_no_gradient_loses_its_view_with_a_note(change, why):
+    scope, rows, warned = seen_of(NanoGPT(), change=change)
+    about = [text for text in warned if "no gradient came back to the embedding wte" in text]
+    assert len(about) == 1  # of three observations
+    assert why in about[0]
+    notes = [row for row in rows if row["view"] == "embedding"]
+    assert [(row["step"], row["measure"], row["tensor"]) for row in notes] == [
+        (step, "note", "gradients") for step in range(3)
+    ]
+    assert "not measured 3 (step 0, 1, 2): the embedding: no gradient" in scope.summary()
+    assert "3 observations judged, 0 skipped" in scope.summary()
+
+
+def test_layers_below_all_that_is_trained_are_named():
+    model = NanoGPT()
+    model.wte.requires_grad_(False)
+    model.h[0].requires_grad_(False)
+    scope, rows, warned = seen_of(model)
+    assert [text for text in warned if "gradients at layer 0 1: no gradient reaches it" in text]
+    assert "not measured 3 (step 0, 1, 2): gradients at layer 0 1" in scope.summary()
+    noted = [(row["step"], row["layer"]) for row in rows if row["measure"] == "note" and "no gradient" in row["note"]]
+    assert noted == [(step, layer) for step in range(3) for layer in (0, 1)]
+    assert {row["layer"] for row in rows if row["measure"] == "energy" and row["view"] == "representation"} == {2}

@@ -225,6 +225,10 @@ class Taps:
         }
         return dropped | self.left_out
 
+    def below_training(self) -> list[SiteKey]:
+        """Places of the residual stream whose activations were seen, and to which no gradient comes back."""
+        return sorted(at for kind, at in self.frozen if kind == "gradient" and (kind, at) not in self.heard)
+
     def _dropped(self, layer: int, view: str) -> bool:
         """Whether the block of a map was not called, though others were."""
         encoder = any(site.view == view and site.encoder for site in self.sites.weights)

@@ -11,10 +11,12 @@ from pydantic import Field
 from rich.console import Console
 
 from anisoscope.cli.closing import end_with_answer
+from anisoscope.cli.early import require_corpus, require_new_run, require_paths, require_run, require_tokeniser
 from anisoscope.cli.examining import ExaminationRun, display
 from anisoscope.cli.showing import print_table, visible
 from anisoscope.errors import broken
 from anisoscope.study.ablate_settings import AblateSettings
+from anisoscope.study.device import require_device, resolve_device
 from anisoscope.study.model_settings import JobOptions
 from anisoscope.study.options import given_in, made_of, part_of
 from anisoscope.visible import tell
@@ -77,8 +79,14 @@ def ablate(
     if options.every is not None and options.layers is not None:
         raise broken("--every and --layers exclude each other", f"{options.every} and {options.layers}", "give one")
     settings = made_of(AblateSettings, {"threads": os.cpu_count() or 1}, given_in(part_of(options, AblateSettings)))
+    require_device(settings.device)
+    require_new_run(options.out)
+    require_corpus(settings.text)
+    require_tokeniser(settings.tokeniser)
+    require_paths(models)
     from anisoscope.study import ablate as study
 
+    resolve_device(settings.device)
     plan = study.planned(models, settings)
     _shown(plan)
     if options.dry_run:
@@ -95,12 +103,11 @@ def _resumed(models: tuple[str, ...], options: AblateCommand, jobs: JobOptions, 
     if extra:
         what = f"--resume with {', '.join(extra)}"
         raise broken("a study that goes on must keep its own settings", what, "leave them out")
-    from anisoscope.store.run import open_run
+    assert options.resume is not None, "asked for"
+    there = require_run(options.resume, "ablate")
     from anisoscope.study import ablate as study
 
-    assert options.resume is not None, "asked for"
-    there = open_run(options.resume)
-    if there.manifest.get("kind") == study.KIND and there.finished and not there.manifest.get("failed"):
+    if there.finished and not there.manifest.get("failed"):
         tell(Console(), f"{options.resume} is finished; there is nothing left to do")
     threads = int(there.manifest.get("config", {}).get("threads", 1))
     with display() as overseer:

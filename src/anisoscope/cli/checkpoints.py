@@ -13,7 +13,7 @@ from anisoscope.cli.closing import end_with_answer
 from anisoscope.cli.early import require_checkpoints, require_corpus, require_new_run, require_run, require_tokeniser
 from anisoscope.cli.examining import ExaminationRun, display, shown_size
 from anisoscope.errors import broken
-from anisoscope.study.device import resolve_device
+from anisoscope.study.device import require_device, resolve_device
 from anisoscope.study.model_settings import Examination, HistoryPlan, JobOptions
 from anisoscope.study.options import given_in, part_of
 from anisoscope.visible import tell
@@ -72,6 +72,7 @@ def checkpoints(
         return
     if not checkpoints:
         raise broken("checkpoints needs checkpoints", "none", "name their folders, or a model with --revisions")
+    require_device(settings.device)
     require_new_run(options.out)
     require_corpus(settings.text)
     require_tokeniser(settings.tokeniser)

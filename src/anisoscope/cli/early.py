@@ -64,6 +64,13 @@ def require_models(names: Sequence[str], *, allow_pickle: bool = False) -> None:
             raise broken("a model on this disk must exist", name, "check the path")
 
 
+def require_paths(names: Sequence[str]) -> None:
+    """Raise for a path that is not there; a name of the hub, or of the literature, is found out later."""
+    for name in names:
+        if _is_path(name) and not Path(name).expanduser().exists():
+            raise broken("a model on this disk must exist", name, "check the path")
+
+
 def require_checkpoints(names: Sequence[str], revisions: str | None) -> None:
     """Raise for folders that are not there, and for a model of the hub that is named without its revisions."""
     from anisoscope.models.catalogue import find

@@ -14,6 +14,7 @@ from rich.console import Console
 from anisoscope.cli.closing import end_with_answer
 from anisoscope.cli.early import require_corpus, require_new_run, require_run, require_tokeniser
 from anisoscope.errors import broken
+from anisoscope.study.device import require_device
 from anisoscope.study.options import RunOptions, given_in, part_of
 from anisoscope.study.settings import PairOptions, settings_of
 
@@ -60,6 +61,7 @@ def pair(*, options: Annotated[PairCommand, Parameter(name="*")] = PairCommand()
     if settings is None:
         require_run(str(options.resume), "pair")
     else:
+        require_device(settings.device)
         require_new_run(options.out)
         require_corpus(settings.corpus)
         require_tokeniser(settings.tokeniser)

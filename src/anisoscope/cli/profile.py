@@ -20,7 +20,7 @@ from anisoscope.cli.layer_table import print_layers
 from anisoscope.cli.showing import print_table, say, visible
 from anisoscope.cores import usable_cores
 from anisoscope.errors import broken
-from anisoscope.study.device import resolve_device
+from anisoscope.study.device import require_device, resolve_device
 from anisoscope.study.model_settings import ProfileSettings
 from anisoscope.study.options import given_in, made_of, part_of
 from anisoscope.visible import tell
@@ -78,6 +78,7 @@ def profile(
         raise broken("profile needs a MODEL", "none", "name a folder, a .gguf file or a model of the hub")
     given = given_in(part_of(options, ProfileSettings))
     settings = made_of(ProfileSettings, {"threads": usable_cores()}, given)
+    require_device(settings.device)
     require_new_run(options.out)
     require_corpus(settings.text)
     require_tokeniser(settings.tokeniser)

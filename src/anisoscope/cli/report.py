@@ -27,7 +27,7 @@ class ReportCommand(CommandOptions):
     )
     timing: Timing | None = Field(
         default=None,
-        description="Timing that the page begins with: refitted, or fitted early and frozen (as in the paper).",
+        description="Timing that the page begins with: refitted, or fitted early and frozen (Bernas et al. 2026).",
     )
     allow_damaged: Annotated[bool, Parameter(negative=())] = Field(
         default=False, description="Leave out parts that were changed since the run was closed, and name them."

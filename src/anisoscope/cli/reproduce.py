@@ -12,9 +12,11 @@ from cyclopts import Parameter
 from pydantic import Field
 from rich.console import Console
 
+from anisoscope.cli.early import require_corpus, require_paths
 from anisoscope.cli.examining import display, shown_size
 from anisoscope.cli.showing import print_table
 from anisoscope.errors import broken
+from anisoscope.study.device import Device, require_device
 from anisoscope.study.options import RunOptions, Words
 from anisoscope.visible import tell
 
@@ -31,6 +33,9 @@ class ReproduceCommand(RunOptions):
     )
     model: Words = Field(default=(), description="NAME=PATH: use this model for that study of the recipe.")
     text: str | None = Field(default=None, description="Another corpus for all studies, as --text of `profile`.")
+    device: Device | None = Field(
+        default=None, description="For all studies, instead of the recipe's: auto, cpu, cuda, cuda:1 … or mps."
+    )
     threads: int = Field(
         default_factory=lambda: os.cpu_count() or 1, ge=1, description="Threads of torch; by default all cores."
     )
@@ -64,6 +69,11 @@ def reproduce(
         tangent, shape, phases, settle, or a TOML file.
 
     """
+    require_device(options.device or "auto")
+    if options.text is not None:
+        require_corpus(options.text)
+    models = _models(options.model)
+    require_paths(list(models.values()))
     from anisoscope.study.recipe import load_recipe
 
     recipe = load_recipe(name)
@@ -71,7 +81,7 @@ def reproduce(
     tell(console, f"{recipe.title} ({recipe.paper})")
     from anisoscope.study.reproduction import carry_out, resolved
 
-    runs = resolved(recipe, options.scale, models=_models(options.model), text=options.text)
+    runs = resolved(recipe, options.scale, models=models, text=options.text, device=options.device)
     _plan(console, runs, Path(options.out or "."))
     if options.dry_run:
         return

@@ -35,8 +35,9 @@ class TheoryCommand(Laboratory, TheoryRun):
 def theory(*, options: Annotated[TheoryCommand, Parameter(name="*")] = TheoryCommand()) -> None:  # noqa: B008
     """Check on manifolds of known curvature what the theory says: scalings, the law of frequency, bounds on gradients.
 
-    Exponents are fitted to simulated data and come with intervals. The counter-example to the published ratio of
-    gradients is in the report, with a slider; the corrected bound is tried on random cases. Takes about 10 seconds.
+    The theory is that of Bernas et al. (2026, arXiv:2604.08764): gradients concentrate along the tangent. Exponents are
+    fitted to simulated data and come with intervals. The counter-example to the published ratio of gradients is in the
+    report, with a slider; the corrected bound is tried on random cases. Takes about 10 seconds.
 
     For example:
 

@@ -10,8 +10,10 @@ from pydantic import Field
 from rich.console import Console
 
 from anisoscope.cli.closing import end_with_answer
+from anisoscope.cli.early import require_corpus, require_models, require_new_run, require_tokeniser
 from anisoscope.cli.examining import ExaminationRun, display, shown_size
 from anisoscope.cli.showing import print_table, visible
+from anisoscope.study.device import require_device, resolve_device
 from anisoscope.study.options import Words, part_of
 from anisoscope.study.verification_settings import Verification
 from anisoscope.visible import tell
@@ -58,8 +60,14 @@ def verify(
     began = time.monotonic()
     settings = part_of(options, Verification)
     models = [model, *options.held_out]
+    require_device(settings.device)
+    require_new_run(options.out)
+    require_corpus(settings.text)
+    require_tokeniser(settings.tokeniser)
+    require_models(models, allow_pickle=settings.allow_pickle)
     from anisoscope.study.verification import planned, verified
 
+    resolve_device(settings.device)
     console = Console(highlight=False, soft_wrap=True)
     for card, size in planned(models, settings):
         what = f"{visible(card.located.name)}: {card.objective}, {card.layers} layers of width {card.width}"

@@ -23,7 +23,7 @@ from anisoscope.evidence.tables import haar_frames
 ZETA = 0.2
 FRAMES = 199  # or as many as a layer needs to be told among all; whole frames are multiplied, which takes long
 _CHUNK_NUMBERS = 1 << 24
-NORMAL_FRAMES = 40  # of those made orthogonal to the proxy only the mean is shown; the paper takes 20
+NORMAL_FRAMES = 40  # of those made orthogonal to the proxy only the mean is shown; Bernas et al. (2026) take 20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,7 +43,7 @@ def isotropy_gains(
     """IsoScore* of each fold's cloud without Q, in D − K dimensions, minus that of the whole cloud, under one ``C₀``.
 
     ``haar`` are frames turned by one rotation in all folds, which give the p; ``orthogonal`` the same frames made
-    orthogonal to Q (the paper's controls).
+    orthogonal to Q (the controls of Bernas et al. 2026).
     """
     shared = shared or Shared()
     width, rank = bases[0].shape

@@ -16,8 +16,9 @@ from anisoscope.geometry.subspace import Subspace
 class Evidence:
     """What a proxy captures of a gradient cloud, and what each null would.
 
-    ``enrichment[null]`` is the odds ratio of the energy share over the null's mean share (for ``normal`` the paper's
-    plain ratio, which equals the odds ratio over ``haar``), with an interval where sequences allow one. ``p[null]`` is
+    ``enrichment[null]`` is the odds ratio of the energy share over the null's mean share (for ``normal`` the
+    plain ratio of Bernas et al. 2026, which equals the odds ratio over ``haar``), with an interval where sequences
+    allow one. ``p[null]`` is
     two-sided. ``note`` says why nothing could be determined, if so.
     """
 

@@ -102,7 +102,7 @@ def _seen_by_frames(first: Tensor, second: Tensor, columns: int, draws: int, see
 
 
 def normal_draws(second_SDD: Tensor, basis_SDK: Tensor, draws: int, seed: int) -> Draws:
-    """Energies of random subspaces orthogonal to Q: the paper's controls."""
+    """Energies of random subspaces orthogonal to Q: the controls of Bernas et al. (2026)."""
     width, rank = basis_SDK.shape[-2:]
     eigenvalues_SD = torch.linalg.eigvalsh(without(second_SDD, basis_SDK)).clamp_min(0)[..., rank:]
     weights_RD = haar_weights(width - rank, rank, draws, seed, second_SDD.device)

@@ -12,12 +12,14 @@ from torch import Tensor, nn
 
 from anisoscope.capture.sites import SiteKey, Sites
 from anisoscope.capture.taps import Taps
-from anisoscope.observe.embedding import read_tables, table_of, vocabulary_of
+from anisoscope.observe.embedding import lost_embedding, read_tables, table_of, vocabulary_of
 from anisoscope.observe.gathering import RESERVOIR_ROWS, Gathering
 from anisoscope.observe.probing import Probe
 from anisoscope.observe.statistics import Between, Observation, Statistics, together
 from anisoscope.observe.targets import LossFn, pass_again
 from anisoscope.stats.reduce import Company
+
+FROZEN = "no gradient reaches it: it is below all that is trained"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,7 +53,7 @@ class Assembly:
         ``shares`` is what each forward call counts for in the loss of all; ``passed`` is told of passes that are done.
         """
         others: dict[str, Statistics] = {}
-        missing: dict[str | SiteKey, str] = {**taps.missing()}
+        missing: dict[str | SiteKey, str] = {**dict.fromkeys(taps.below_training(), FROZEN), **taps.missing()}
         for null in self.label_nulls:
             found = self._under_other_labels(model, taps, null, step, shares, refused)
             if isinstance(found, str):
@@ -63,6 +65,8 @@ class Assembly:
         if self.probe is not None:
             passed(1)
         embedding = sites.embedding if "embedding" in self.views else None
+        if embedding is not None and (why := lost_embedding(statistics, embedding)) is not None:
+            missing["gradients"] = why
         tables = {} if frequency is None else read_tables(sites, frequency, rows=self.rows, seed=self.seed)
         return Observation(
             step,

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from torch import nn
+from torch import Tensor, nn
 
 from anisoscope.capture.compiled import has_taps, is_compiled
 from anisoscope.capture.sites import Sites, choose_sites, unwrapped
@@ -44,19 +44,37 @@ def choose(model: nn.Module, sites: Sites | Sequence[str] | None, views: Sequenc
             raise broken("the weight view must have hooks inside the blocks", "compiled blocks", note)
         notes.append(note)
         found = replace(found, weights=(), routers=())
-    return Choice(found, _chosen_views(found, views), tuple(notes), whole_compiled)
+    chosen = _chosen_views(found, views)
+    if views is None and (frozen := frozen_embedding(found)) is not None:
+        notes.append(frozen)
+    return Choice(found, chosen, tuple(notes), whole_compiled)
+
+
+def frozen_embedding(sites: Sites) -> str | None:
+    """Why the view of an embedding that is there is left out, if it is not trained."""
+    weight = _table(sites)
+    if sites.embedding is None or weight is None or weight.requires_grad:
+        return None
+    return f"the embedding {sites.embedding.name} is frozen (requires_grad is False), so the embedding view is left out"
+
+
+def _table(sites: Sites) -> Tensor | None:
+    weight = getattr(sites.embedding.module, "weight", None) if sites.embedding is not None else None
+    return weight if weight is not None and weight.ndim == 2 else None
 
 
 def _chosen_views(sites: Sites, views: Sequence[str] | None) -> tuple[str, ...]:
-    weight = getattr(sites.embedding.module, "weight", None) if sites.embedding is not None else None
+    weight = _table(sites)
     watched = {site.view for site in sites.blocks if site.name not in sites.left_out}
     has = {view: view in watched or any(site.view == view for site in sites.weights) for view in VIEWS} | {
-        "embedding": weight is not None and weight.ndim == 2 and weight.requires_grad,
+        "embedding": weight is not None and weight.requires_grad,
     }
     if views is None:
         return tuple(view for view in VIEWS if has[view])
     require_each("views", views, VIEWS)
     for view in views:
+        if view == "embedding" and (frozen := frozen_embedding(sites)) is not None:
+            raise broken("an embedding must be trained to be observed", frozen, "unfreeze it, or leave the view out")
         if not has[view]:
             raise broken(
                 f"a model observed in the {view} view must have sites for it",

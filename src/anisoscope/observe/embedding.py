@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from anisoscope.capture.sites import Sites
+from anisoscope.capture.sites import Site, Sites
 from anisoscope.observe.statistics import Name, Statistics
 from anisoscope.observe.tables import TableReading, read_table
 from anisoscope.stats.hashing import as_key, mix
@@ -65,6 +65,19 @@ def types_seen(statistics: Statistics) -> Tensor:
     """Ids of the types that were looked up."""
     seen = statistics.get(_SEEN)
     return torch.nonzero(seen)[:, 0] if isinstance(seen, Tensor) else torch.zeros(0, dtype=torch.int64, device="cpu")
+
+
+def lost_embedding(statistics: Statistics, site: Site) -> str | None:
+    """Why nothing can be said of an embedding at this observation, if no gradient came back to it."""
+    if isinstance(statistics.get(_TABLE), Tensor):
+        return None
+    weight: Any = site.module.weight
+    why = (
+        "its output is detached, or the model was given something else in place of ids (inputs_embeds)"
+        if weight.requires_grad
+        else "it was frozen after the scope was made"
+    )
+    return f"no gradient came back to the embedding {site.name}, so its view is left out: {why}"
 
 
 def by_type(statistics: Statistics, weight_VD: Tensor, site: str, *, rows: int, seed: int) -> Statistics:

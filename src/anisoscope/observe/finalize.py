@@ -52,6 +52,6 @@ class UpdateWait:
             moved = {"update": watch.update, "update-raw": watch.raw}
             site = observation.embedding_site
             statistics = statistics | clouds(watch.ids, moved, site, rows=self.rows, seed=self.seed)
-        if watch.note is not None:
+        if watch.note is not None and "gradients" not in missing:  # a view that is lost has no update either
             missing["update"] = watch.note
         return replace(observation, statistics=statistics, missing=missing)

@@ -22,10 +22,14 @@ _WARNED = "anisoscope_warned"
 
 @dataclass(slots=True)
 class Skipped:
-    """Observations that did not come about for one reason."""
+    """Observations, or parts of them, that did not come about for one reason."""
 
     why: str
     steps: list[int] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        at = ", ".join(map(str, self.steps[:4])) + (" …" if len(self.steps) > 4 else "")
+        return f"{len(self.steps)} (step {at}): {self.why}"
 
 
 class Notices:
@@ -40,6 +44,8 @@ class Notices:
         self._waiting: list[str] = []
         self._told: set[str] = set()
         self._skipped: dict[str, Skipped] = {}
+        self._missing: dict[str, Skipped] = {}
+        self._left_out: list[str] = []
         self.observed: list[int] = []
         self.watched = self.evaluated = 0.0  # seconds
 
@@ -56,6 +62,20 @@ class Notices:
             self._skipped.setdefault(_kind(why), Skipped(why)).steps.append(step)
         if not self._strict:
             self.warn(f"the observation of step {step} was skipped: {why}")
+
+    def miss(self, step: int, what: str, why: str) -> None:
+        """A part of an observation could not be measured."""
+        with self._lock:
+            steps = self._missing.setdefault(_kind(f"{what}: {why}"), Skipped(f"{what}: {why}")).steps
+            if step not in steps[-1:]:
+                steps.append(step)
+        self.warn(f"not measured at step {step}: {what}: {why}{remedy(why)}")
+
+    def leave_out(self, why: str) -> None:
+        """A part of the model is not watched in this training."""
+        with self._lock:
+            self._left_out.append(why)
+        self.warn(why)
 
     def lose(self, step: int, why: str) -> None:
         """Rows could not be written."""
@@ -94,9 +114,10 @@ class Notices:
         skipped = self.skipped
         left_out = sum(len(each.steps) for each in skipped)
         lines = [f"{len(self.observed)} observation{'' if len(self.observed) == 1 else 's'} judged, {left_out} skipped"]
-        for each in skipped:
-            at = ", ".join(map(str, each.steps[:4])) + (" …" if len(each.steps) > 4 else "")
-            lines.append(f"skipped {len(each.steps)} (step {at}): {each.why}")
+        lines += [f"skipped {each}" for each in skipped]
+        with self._lock:
+            lines += [f"not measured {each}" for each in self._missing.values()]
+            lines += [f"left out: {why}" for why in self._left_out]
         if self.observed:
             share = "" if overhead is None else f" ({100 * overhead:.2g} % of the bare steps' time)"
             cost = f"{self.watched:.3g} s in the training's thread{share}, {self.evaluated:.3g} s of judging beside it"

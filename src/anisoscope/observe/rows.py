@@ -245,7 +245,7 @@ def with_token_texts(rows: list[Row], text: Callable[[int], str]) -> list[Row]:
 def adjusted(rows: list[Row], margin: float = MARGIN) -> list[Row]:
     """Benjamini-Hochberg over layers, all other key columns equal; then the outcome of each row against its null.
 
-    The paper's p over ``normal`` is shown and not adjusted: it decides nothing.
+    The p of Bernas et al. (2026) over ``normal`` is shown and not adjusted: it decides nothing.
     """
     groups: dict[Any, list[Row]] = {}
     for r in rows:

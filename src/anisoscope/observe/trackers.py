@@ -84,11 +84,14 @@ class Trackio:
         self._run.log(numbers, step=step)
 
     def artefact(self, path: Path) -> None:
-        """A file of the run, where this Trackio keeps files."""
-        save = getattr(self._run, "save", None)
-        if save is None:
+        """An artefact of type ``report``; of the project, where this Trackio knows no artefacts of runs."""
+        keep, save = (getattr(self._run, name, None) for name in ("log_artifact", "save"))
+        if keep is not None:
+            keep(str(path), name=f"anisoscope-{path.parent.name}", type="report")
+        elif save is not None:
+            save(str(path))
+        else:
             raise TypeError("this Trackio keeps no files")
-        save(str(path))
 
 
 class MLflow:

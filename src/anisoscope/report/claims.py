@@ -15,7 +15,7 @@ from anisoscope.vocabulary import EARLY, LATE, NULLS, OUTCOMES, VIEWS, ladder_of
 
 MEANING = {null.name: null.otherwise for null in NULLS.values() if null.ladder}
 CLAIM = (
-    "The claim under test (Bernas et al. 2026, arXiv:2604.08764; “the paper” below): low-rank directions fitted on "
+    "The claim under test (Bernas et al. 2026, arXiv:2604.08764): low-rank directions fitted on "
     "activations, the tangent proxy, hold more of the true gradient's energy than the nulls below give."
 )
 

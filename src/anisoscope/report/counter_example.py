@@ -59,7 +59,8 @@ def counter_example_blocks(lab: Laboratory) -> list[Block]:
         Figure(
             "counter-ratio",
             "Below γ = 2/3 the ratio is above the published bound; it is never above the corrected one",
-            "Normal/tangent gradient of the same example against the radius. β = 1 on this manifold. At balance "
+            "Normal/tangent gradient of the same example against the radius; published: Bernas et al. 2026. β = 1 on "
+            "this manifold. At balance "
             "there is no ratio to draw: the tangent gradient is exactly 0.",
             "Normal over tangent gradient against the radius with both bounds, by the imbalance of the sides.",
             Axis("radius t", log=True),

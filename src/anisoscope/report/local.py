@@ -39,10 +39,10 @@ OVERLAP_CAPTION = (
 )
 PREMISE_CAPTION = (
     "γ: norm of the sum over tokens of parts of a weight gradient, over the sum of their norms; 1 is no cancellation. "
-    "The gradient's ratio of normal to tangent is that of single tokens times γᴺ/γᵀ, so the theory's step from tokens "
-    "to the gradient holds where γᵀ/γᴺ is at least 1 (see docs/theory.md); that quotient is of γ without the noise of "
-    "the sequences, and none is shown where one of the two may be 0. With random signs of sequences γᵀ would lie "
-    "below the dashed line. From the sequences kept, error signals in 32 random directions. "
+    "The gradient's ratio of normal to tangent is that of single tokens times γᴺ/γᵀ, so the step of Bernas et al. "
+    "(2026) from tokens to the gradient holds where γᵀ/γᴺ is at least 1 (see docs/theory.md); that quotient is of γ "
+    "without the noise of the sequences, and none is shown where one of the two may be 0. With random signs of "
+    "sequences γᵀ would lie below the dashed line. From the sequences kept, error signals in 32 random directions. "
 )
 
 

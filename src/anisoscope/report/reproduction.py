@@ -47,7 +47,7 @@ def _line(claim: Mapping[str, Any], line: Mapping[str, Any]) -> list[Cell]:
     published = claim["published"] or "in words; no number in the material at hand"
     return [
         Cell(visible(claim["says"]), visible(claim["source"])),
-        Cell("not of the paper" if claim["own"] else visible(published)),
+        Cell("our own, not of the source" if claim["own"] else visible(published)),
         Cell(visible(line["model"])),
         Cell(visible(line["measured"]), visible(line["why"]) or None),
         Cell(line["outcome"], tone=_TONES.get(line["outcome"])),

@@ -143,7 +143,7 @@ def attenuation_blocks(lab: Laboratory) -> list[Block]:
             "are seen narrowly; how fast the radius falls is an assumption. Visible curvature (normal/tangent variance "
             "within types) of the whole mixture, over that of the flattest law, replicate by replicate, so that the "
             "first point is 1 by definition. Bands are 95 % intervals over replicates. Dashed: the theory's sum over "
-            "types.",
+            "types (after Bernas et al. 2026).",
             "Visible curvature of a mixture against the exponent of Zipf's law, beside theory.",
             Axis("exponent s of the law of frequency", fixed=True),
             Axis("visible curvature over that of the flattest law"),

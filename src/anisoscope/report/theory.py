@@ -110,8 +110,8 @@ def headline(lab: Laboratory) -> Text:
     if published is None or corrected is None:
         return Text(f"{text} The bounds on gradients were not tried.", "Unfinished.", "open")
     text += (
-        f" The published bound on normal/tangent gradients, βt, holds in {published['note']} random cases; the "
-        f"corrected one, βt/γ, in {corrected['note']}."
+        f" The published bound on normal/tangent gradients, βt (Bernas et al. 2026), holds in "
+        f"{published['note']} random cases; the corrected one, βt/γ, in {corrected['note']}."
     )
     if HOLDS not in every:
         return Text(text, "Not supported.", "no") if FAILS in every else Text(text, "Undecided.", "open")

@@ -52,7 +52,7 @@ class Claim(Settings):
     other: dict[str, Any] = Field(default_factory=dict)
     window: str | None = None
     expect: str | None = None
-    own: bool = False  # no claim of the paper, but what stands beside it here
+    own: bool = False  # no claim of the source, but what stands beside it here
 
     @model_validator(mode="after")
     def _fits(self) -> Claim:

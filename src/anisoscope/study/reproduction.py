@@ -15,6 +15,7 @@ from anisoscope.data.corpora import load_corpus
 from anisoscope.errors import AnisoscopeError, broken
 from anisoscope.store.files import Folder
 from anisoscope.store.run import Run, open_run
+from anisoscope.study.device import require_device
 from anisoscope.study.model_settings import Examination, HistoryPlan, ProfileSettings
 from anisoscope.study.options import made_of
 from anisoscope.study.pool import Means, Overseer
@@ -26,7 +27,9 @@ from anisoscope.study.verification_settings import Verification
 RESULT = "reproduction.json"
 
 
-def resolved(recipe: Recipe, scale: str, *, models: Mapping[str, str], text: str | None) -> list[RecipeRun]:
+def resolved(
+    recipe: Recipe, scale: str, *, models: Mapping[str, str], text: str | None, device: str | None = None
+) -> list[RecipeRun]:
     """The studies with models and text as they will be used; whatever is missing is told here, before any work."""
     runs = list(plan_of(recipe, scale).runs)
     unknown = models.keys() - {run.name for run in runs}
@@ -38,6 +41,8 @@ def resolved(recipe: Recipe, scale: str, *, models: Mapping[str, str], text: str
         settings = dict(run.settings)
         if text is not None:
             settings["corpus" if run.study == "pair" else "text"] = text
+        if device is not None:
+            settings["device"] = device
         model = models.get(run.name, run.model)
         one = RecipeRun(
             name=run.name,
@@ -48,6 +53,7 @@ def resolved(recipe: Recipe, scale: str, *, models: Mapping[str, str], text: str
             settings=settings,
         )
         given = settings_for(one)
+        require_device(given.device)
         load_corpus(_text_of(given), seed=0)
         found.append(one)
     return found

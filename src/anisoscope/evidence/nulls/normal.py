@@ -1,4 +1,4 @@
-"""``normal``: the paper's control, random directions orthogonal to the proxy. Its p decides nothing.
+"""``normal``: the control of Bernas et al. (2026), random directions orthogonal to the proxy. Its p decides nothing.
 
 Those controls are not exchangeable with the proxy: at D = 128 and K = 32 their p rejects 0.11 instead of 0.05.
 """
