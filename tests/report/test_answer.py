@@ -258,12 +258,16 @@ def test_every_combination_has_its_verdict_and_says_whether_it_differs(planted):
     kept = {tuple(front.choices.values()): front for front in made}
     assert len(kept) == len(made) > 8
     assert made[0].note == ""
-    anchored = kept["pca", "anchored", "all tokens", "representation"]
+    anchored = kept["pca", "anchored", "all tokens", "representation", "all models"]
     assert "fitted on the first 30 % of training" in anchored.answer.text
-    weight = kept["pca", "rolling", "all tokens", "weight"]
+    weight = kept["pca", "rolling", "all tokens", "weight", "all models"]
     assert "the verdict differs" in weight.note
-    svd = kept["svd", "rolling", "all tokens", "representation"]
+    svd = kept["svd", "rolling", "all tokens", "representation", "all models"]
     assert "as many nulls are passed" in svd.note
+    encoder = kept["pca", "rolling", "all tokens", "representation", "Encoder"]
+    assert "encoder's" in encoder.answer.text
+    assert "decoder" not in encoder.answer.text
+    assert [name.text for name, _ in encoder.ladder.rows] == ["Encoder, early", "Encoder, middle", "Encoder, late"]
 
 
 def test_the_default_can_be_the_protocol_of_the_paper(planted):

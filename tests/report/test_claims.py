@@ -371,6 +371,7 @@ def test_a_pooled_effect_outside_the_margin_is_not_called_small(tmp_path):
     def over_haar(**more):
         subject.by_measure["pooled_enrichment"] = [{**r, **more} if r["null"] == "haar" else r for r in rows]
         subject._indexes.clear()
+        subject.kept.clear()
 
     over_haar(value=1.5, se=0.05)
     assert headline(findings(context, "representation")).head == "Undecided."

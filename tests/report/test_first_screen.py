@@ -2,6 +2,8 @@
 
 import pytest
 
+from anisoscope.report.make import make_report
+from anisoscope.report.reading import Choice
 from report.axe import violations
 from report.test_chromium import ALL_DRAWN, browser, opened, pages, sync_api, until
 
@@ -141,28 +143,80 @@ def test_choices_at_the_top_rule_the_answer_and_every_figure(opened):
     answer = page.locator(".front .headline")
     before = answer.text_content()
     page.locator("select[data-page=timing]").select_option("anchored")
-    after = answer.text_content()
-    assert after != before
-    assert "(fitted on the first 30 % of training)" in after
+    says(page, "(fitted on the first 30 % of training)")
     assert "Other choices (anchored)" in page.locator(".front .note").text_content()
     assert page.locator("#figure-emergence select[data-key=timing]").input_value() == "anchored"
     assert page.locator("select[data-page=proxy] option[value=semi_nmf]").is_disabled()  # it is never anchored here
     page.locator("select[data-page=timing]").select_option("rolling")
+    until(page, "!document.querySelector('.front .headline').textContent.includes('30 %')")
     assert answer.text_content() == before
     page.locator("select[data-page=view]").select_option("weight")
-    assert "the weight gradient's energy" in answer.text_content()
+    says(page, "the weight gradient's energy")
     page.locator("select[data-page=view]").select_option("representation")
     page.locator("select[data-page=model]").select_option("Encoder")
+    says(page, "the encoder's 32 main activation directions")
+    assert "decoder" not in answer.text_content()
     assert page.locator("#figure-emergence .plot svg .title").all_text_contents() == ["Encoder"]
-    rows = page.locator(".front .marks tbody tr")
-    assert [rows.nth(i).is_visible() for i in range(rows.count())] == [False] * 3 + [True] * 3
+    assert page.locator("#figure-ladder .plot svg .title").all_text_contents() == [
+        f"Encoder, {window}" for window in ("before", "early", "middle", "late")
+    ]
+    rows = page.locator(".front .marks tbody th[scope=row]")
+    assert rows.all_text_contents() == ["Encoder, early", "Encoder, middle", "Encoder, late"]
+
+
+def says(page, text):
+    """Wait until the answer holds a text: words of other choices come a moment later."""
+    until(page, f"document.querySelector('.front .headline').textContent.includes({text!r})")
+
+
+FOLDED = """Object.fromEntries([...document.querySelectorAll('main section')].map(s => [s.id, [
+  s.querySelector('.finding').textContent, [...s.querySelectorAll('tbody')].map(t => t.textContent).join('|')]]))"""
+
+
+def test_lines_of_folds_and_tables_follow_the_choices(opened, planted, tmp_path):
+    """Under other choices the page says word for word what a page says that begins with them."""
+    page = opened("good")
+    before = page.evaluate(FOLDED)
+    page.locator("select[data-page=proxy]").select_option("svd")
+    page.locator("select[data-page=timing]").select_option("anchored")
+    says(page, "about the origin (fitted on the first 30 % of training)")
+    chosen = page.evaluate(FOLDED)
+    wanted = Choice(proxy="svd", timing="anchored")
+    (tmp_path / "svd.html").write_text(make_report([str(planted / "good")], wanted=wanted), encoding="utf-8")
+    other = page.context.new_page()
+    other.goto((tmp_path / "svd.html").as_uri())
+    begins = other.evaluate(FOLDED)
+    assert chosen == begins
+    changed = {name for name in before if before[name] != chosen[name]}
+    assert changed >= {"claims", "verdict", "numbers", "emergence", "views"}
+    page.locator("select[data-page=view]").select_option("weight")
+    says(page, "the weight gradient's energy")
+    weight = page.evaluate(FOLDED)
+    assert weight["emergence"] != chosen["emergence"]
+    assert weight["claims"] != chosen["claims"]
+    page.locator("select[data-page=model]").select_option("Encoder")
+    says(page, "the encoder's")
+    for name, (line, tables) in page.evaluate(FOLDED).items():
+        assert "Decoder" not in line + tables, name
+
+
+def test_of_a_single_seed_lines_and_tables_are_those_of_that_seed(opened):
+    page = opened("seeds", unfold=False)
+    before = page.evaluate(FOLDED)
+    page.locator("select[data-page=seed]").select_option("seed 2")
+    until(page, "!document.querySelector('.front .headline').textContent.includes('mean of 3 seeds')")
+    after = page.evaluate(FOLDED)
+    assert {name for name in before if before[name] != after[name]} >= {"claims", "verdict", "numbers", "profiles"}
+    page.locator("select[data-page=seed]").select_option("all seeds")
+    until(page, "document.querySelector('.front .headline').textContent.includes('mean of 3 seeds')")
+    assert page.evaluate(FOLDED) == before
 
 
 def test_a_seed_can_be_shown_alone(opened):
     page = opened("seeds", unfold=False)
     assert "mean of 3 seeds" in page.locator(".front .headline").text_content()
     page.locator("select[data-page=seed]").select_option("seed 1")
-    assert "seeds" not in page.locator(".front .headline").text_content()
+    until(page, "!document.querySelector('.front .headline').textContent.includes('seeds')")
     assert page.locator("#figure-answer .line").count() == 4
     page.locator("button.unfold").click()
     until(page, ALL_DRAWN)

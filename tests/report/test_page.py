@@ -48,7 +48,7 @@ def test_the_page_is_small_and_names_no_address(page):
 
 def test_hostile_strings_make_no_elements(page):
     found = Elements(page)
-    assert found.tags.count("script") == 3
+    assert found.tags.count("script") == 4
     assert "img" not in found.tags
     assert "\x00" not in page
     assert "\u202e" not in page
@@ -77,7 +77,7 @@ def test_hostile_names_of_runs_and_models_are_text(tmp_path):
     run.write("w", [row | {"step": 1}])
     run.close("finished")
     made = make_report([str(tmp_path / "run")])
-    assert Elements(made).tags.count("script") == 3
+    assert Elements(made).tags.count("script") == 4
     assert "&lt;/title&gt;&lt;script&gt;" in made
 
 

@@ -92,7 +92,9 @@ def ablate(
     if options.dry_run:
         return
     with display() as overseer:
-        run = study.begun(plan, settings, _means(jobs, settings.threads), overseer, out=options.out)
+        run = study.begun(
+            plan, settings, _means(jobs, settings.threads), overseer, out=options.out, page=options.report
+        )
     _costs(run)
     end_with_answer(run, began, report=options.report, again=f"Go on with: anisoscope ablate --resume {run.path}")
 
@@ -111,7 +113,7 @@ def _resumed(models: tuple[str, ...], options: AblateCommand, jobs: JobOptions, 
         tell(Console(), f"{options.resume} is finished; there is nothing left to do")
     threads = int(there.manifest.get("config", {}).get("threads", 1))
     with display() as overseer:
-        run = study.resumed(options.resume, _means(jobs, threads), overseer)
+        run = study.resumed(options.resume, _means(jobs, threads), overseer, page=options.report)
     end_with_answer(run, began, report=options.report, again=f"Go on with: anisoscope ablate --resume {run.path}")
 
 

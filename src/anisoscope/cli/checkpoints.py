@@ -86,7 +86,9 @@ def checkpoints(
     if options.dry_run:
         return
     with display() as overseer:
-        run = study.begun(course, settings, plan, _means(jobs, settings.threads), overseer, out=options.out)
+        run = study.begun(
+            course, settings, plan, _means(jobs, settings.threads), overseer, out=options.out, page=options.report
+        )
     end_with_answer(run, began, report=options.report, again=f"Go on with: {_again(run.path)}")
 
 
@@ -119,7 +121,7 @@ def _resumed(resume: str, jobs: JobOptions, threads: int | None, report: bool) -
     if lost and not over:
         tell(Console(stderr=True), f"warning: {lost}", "yellow")
     with display() as overseer:
-        run = study.resumed(resume, _means(jobs, own), overseer)
+        run = study.resumed(resume, _means(jobs, own), overseer, page=report)
     end_with_answer(run, began, report=report, again=f"Go on with: {_again(run.path)}")
 
 

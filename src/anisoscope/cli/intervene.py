@@ -80,7 +80,7 @@ def intervene(
     if options.dry_run:
         return
     with display() as overseer:
-        run = study.begun(settings, _means(jobs, settings.threads), overseer, out=options.out)
+        run = study.begun(settings, _means(jobs, settings.threads), overseer, out=options.out, page=options.report)
     _effects(run)
     end_with_answer(run, began, report=options.report, again=f"Go on with: anisoscope intervene --resume {run.path}")
 
@@ -99,7 +99,7 @@ def _resumed(plan: str | None, options: InterveneCommand, jobs: JobOptions, bega
         tell(Console(), f"{options.resume} is finished; there is nothing left to do")
     threads = int(there.manifest.get("config", {}).get("threads", 1))
     with display() as overseer:
-        run = study.resumed(options.resume, _means(jobs, threads), overseer)
+        run = study.resumed(options.resume, _means(jobs, threads), overseer, page=options.report)
     _effects(run)
     end_with_answer(run, began, report=options.report, again=f"Go on with: anisoscope intervene --resume {run.path}")
 

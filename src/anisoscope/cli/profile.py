@@ -98,7 +98,7 @@ def profile(
         return
     folder = options.out or f"runs/{datetime.now():%Y%m%d-%H%M%S}-profile"
     with _told_how_to_go_on(folder), display() as overseer:
-        run = study(model, settings, overseer, out=folder)
+        run = study(model, settings, overseer, out=folder, page=options.report)
     _end(run, began, options)
 
 
@@ -112,7 +112,7 @@ def _resumed(model: str, options: ProfileCommand, began: float) -> None:
     from anisoscope.study.profile import resume as study
 
     with _told_how_to_go_on(str(options.resume)), display() as overseer:
-        run = study(str(options.resume), overseer)
+        run = study(str(options.resume), overseer, page=options.report)
     _end(run, began, options)
 
 

@@ -52,7 +52,7 @@ def theory(*, options: Annotated[TheoryCommand, Parameter(name="*")] = TheoryCom
     from anisoscope.study.theory import theory as study
 
     with display() as overseer:
-        run = study(asked, overseer, out=options.out)
+        run = study(asked, overseer, out=options.out, page=options.report)
     _claims(run)
     end_with_answer(run, began, report=options.report, again="Run it again to begin anew.")
 

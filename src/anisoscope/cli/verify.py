@@ -78,7 +78,7 @@ def verify(
     if options.dry_run:
         return
     with display() as overseer:
-        run = verified(models, settings, overseer, out=options.out)
+        run = verified(models, settings, overseer, out=options.out, page=options.report)
     _settled(run)
     end_with_answer(run, began, report=options.report, again="Run it again to begin anew.")
 

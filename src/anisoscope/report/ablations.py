@@ -6,13 +6,15 @@ from anisoscope.report.profiles import observed_at
 from anisoscope.report.reading import Context, Subject
 from anisoscope.report.summary import curve, errors, summarise
 from anisoscope.report.training import ENRICHMENT, NULL_AT_ONE, chosen
-from anisoscope.report.tree import Axis, Block, Control, Figure, Point, Reference, Section, Series, Text, values_of
+from anisoscope.report.tree import Axis, Block, Control, Figure, Gap, Point, Reference, Section, Series, Text, values_of
 from anisoscope.report.words import number
 from anisoscope.vocabulary import PROXIES, VIEWS, WINDOWS
 
 
-def ablations_section(context: Context) -> Section:
+def ablations_section(context: Context, view: str = "representation") -> Section:
     """Enrichment against rank, and by method."""
+    if not context.drawn:
+        return Section("ablations", "Ablations", [Gap("ranks"), Gap("methods")], _finding(context, view))
     blocks: list[Block] = []
     ranks = [s for subject in context.subjects for s in _by_rank(subject)]
     if max((len(s.points) for s in ranks), default=0) > 1:
@@ -21,17 +23,17 @@ def ablations_section(context: Context) -> Section:
         blocks.append(Text("The run was judged at one rank only."))
     methods = _methods(context)
     blocks.append(methods if methods is not None else Text("The run was judged with one method only."))
-    return Section("ablations", "Ablations", blocks, _finding(context))
+    return Section("ablations", "Ablations", blocks, _finding(context, view))
 
 
-def _finding(context: Context) -> str:
+def _finding(context: Context, view: str) -> str:
     """Each method at the end, over random directions."""
     parts = []
     for subject in context.subjects:
-        used = [proxy for proxy in PROXIES if subject.main("enrichment", view="representation", proxy=proxy)]
+        used = [proxy for proxy in PROXIES if subject.main("enrichment", view=view, proxy=proxy)]
         found = {
             proxy: summarise(
-                subject.window(subject.main("enrichment", view="representation", null="haar", proxy=proxy), "late"),
+                subject.window(subject.main("enrichment", view=view, null="haar", proxy=proxy), "late"),
                 ratio=True,
             )
             for proxy in used

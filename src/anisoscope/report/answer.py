@@ -39,7 +39,7 @@ class Answer:
 def answer(found: Sequence[Finding]) -> Answer:
     """What the last observed window of each model says; models that end alike share a sentence."""
     judged = [f for f in found if f.verdict is not None and f.window in JUDGED]
-    said = headline(list(found))
+    said = headline(list(found), found[0].view if found else "representation")
     if not judged:
         return Answer(said.head or "", said.tone, (said.text,))
     last = list({f.subject.label: f for f in judged}.values())  # windows come in order: the last one stays

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from html import escape
 
 from anisoscope.report.glossary import TERMS
@@ -14,6 +14,7 @@ from anisoscope.report.tree import (
     Control,
     Figure,
     Front,
+    Gap,
     LadderFigure,
     Mark,
     MarkTable,
@@ -26,32 +27,66 @@ from anisoscope.report.words import number
 from anisoscope.verdict import ABOVE, BELOW
 
 SIGNS = {"above": "✓", "below": "✗", "equal": "=", "cannot tell": "?", "not measured": "–"}
+ANSWER = "answer"
+FINDING = ".finding"
 LONG = 300
 """Captions beyond so many characters (some three lines) have their details behind a fold."""
 
 
 def section_html(section: Section) -> str:
-    """A section: folded, its title with one line of what was found."""
-    blocks = "".join(block_html(block, first=i == 0) for i, block in enumerate(section.blocks))
-    finding = f'<span class="finding">{marked(section.finding)}</span>' if section.finding else ""
+    """A section: folded, its title with one line of what was found. What may change with a choice has a slot."""
+    slots = slots_of(section)
+    drawn = {b.id: _figure(b) for b in section.blocks if isinstance(b, Figure | LadderFigure)}
+    drawn |= {f"{i}": _concepts(b) for i, b in enumerate(section.blocks) if isinstance(b, Concepts)}
+    first, *after = [name for name in slots if not name.endswith(FINDING)]
+    blocks = _slot(first, slots[first])
+    blocks += "".join(drawn[name.rpartition(".")[2]] + _slot(name, slots[name]) for name in after)
+    finding = f'<span class="finding" data-slot="{section.id}{FINDING}">{slots[section.id + FINDING]}</span>'
     return (
         f'<section id="{section.id}"><details class="fold"{" open" if section.open else ""}>'
         f"<summary><h2>{escape(section.title)}</h2>{finding}</summary>{blocks}</details></section>\n"
     )
 
 
+def _slot(name: str, markup: str) -> str:
+    return f'<div class="slot" data-slot="{name}">{markup}</div>'
+
+
+def slots_of(section: Section, among: Collection[str] | None = None) -> dict[str, str]:
+    """The words of a section by place: its line, what stands first, and what follows each drawing.
+
+    ``among`` are the drawings of the page, where not all gaps of the section have one.
+    """
+    found, place = {f"{section.id}{FINDING}": marked(section.finding)}, f"{section.id}.words"
+    found[place] = ""
+    for i, block in enumerate(section.blocks):
+        if isinstance(block, Concepts):
+            place = f"{section.id}.{i}"
+            found[place] = ""
+        elif isinstance(block, Figure | LadderFigure | Gap):
+            if among is None or block.id in among:
+                place = f"{section.id}.{block.id}"
+                found[place] = ""
+        else:
+            found[place] += block_html(block, first=i == 0)
+    return found
+
+
+def front_slots(front: Front, among: Collection[str]) -> dict[str, str]:
+    """All that a page says under one set of choices, by place."""
+    found = {ANSWER: _front(front)}
+    for section in front.sections:
+        found |= slots_of(section, among)
+    return found
+
+
 def front_html(report: Report) -> str:
-    """The first screen, and the same for other choices as templates that a reader's choice brings up."""
+    """The first screen."""
     if not report.fronts:
         return ""
-    begins, *others = report.fronts
-    shown = f'<div class="shown" data-choices="{escape(_key(begins.choices))}">{_front(begins)}</div>'
+    shown = f'<div class="shown" data-slot="{ANSWER}">{_front(report.fronts[0])}</div>'
     figure = "" if report.figure is None else _figure(report.figure)
-    kept = "".join(
-        f'<template class="front" data-choices="{escape(_key(other.choices))}">{_front(other)}</template>'
-        for other in others
-    )
-    return f'<section id="answer" class="front" aria-label="The answer">{shown}{figure}{kept}</section>'
+    return f'<section id="answer" class="front" aria-label="The answer">{shown}{figure}</section>'
 
 
 def choices_html(report: Report) -> str:
@@ -80,7 +115,8 @@ def _front(front: Front) -> str:
     return f'<div class="told">{text_html(front.answer, "headline")}{note}</div><div class="why">{ladder}{cannot}</div>'
 
 
-def _key(choices: dict[str, str]) -> str:
+def choices_key(choices: dict[str, str]) -> str:
+    """Choices as one word, by which the page finds what it says under them."""
     return "|".join(f"{key}={value}" for key, value in sorted(choices.items()))
 
 
@@ -92,6 +128,8 @@ def block_html(block: Block, *, first: bool = False) -> str:
         return _table(block)
     if isinstance(block, MarkTable):
         return _marks(block)
+    if isinstance(block, Gap):
+        return ""
     return _concepts(block) if isinstance(block, Concepts) else _figure(block)
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from anisoscope.report.findings import enrichment_rows
-from anisoscope.report.reading import Choice, Context, Row, chosen_context
+from anisoscope.report.reading import Choice, Context, Row, Subject, chosen_context
 from anisoscope.report.tree import Control, Series, values_of
 from anisoscope.vocabulary import PROXIES, SUBSETS, TIMINGS, VIEWS
 
+Key = tuple[str, str, str, str]
 ALL_SEEDS = "all seeds"
 LABELS = {"proxy": "Proxy", "timing": "Timing", "subset": "Tokens", "view": "View", "model": "Model", "seed": "Seed"}
 ALL_MODELS = "all models"
@@ -30,12 +31,13 @@ def combinations(context: Context) -> list[Chosen]:
     """What a page can show; the first is what it begins with."""
     seeds = {"seed": ALL_SEEDS} if len(_seeds(context)) > 1 else {}
     first = _begins(context, seeds)
-    keys = {_key(row) for row in _judged(context)} - {None}
+    keys = {key for subject in context.subjects for key in _keys(subject)}
     found = [first]
-    for proxy, timing, subset, view in sorted(filter(None, keys), key=_order):
+    for proxy, timing, subset, view in sorted(keys, key=_order):
         tags = _tags(proxy, timing, subset, view) | seeds
         if tags != first.tags:
-            chosen = chosen_context(context, Choice(proxy, timing, subset))
+            wanted = Choice(proxy, timing, subset)
+            chosen = replace(context, subjects=[subject.choose(wanted) for subject in context.subjects])
             if any(enrichment_rows(s, view, proxy, timing) for s in chosen.subjects):
                 found.append(Chosen(chosen, view, tags))
     return found
@@ -75,6 +77,12 @@ def by_seed(context: Context, found: list[Chosen]) -> list[Chosen]:
     return made
 
 
+def alone(one: Chosen, model: str) -> Chosen:
+    """The same choices with one model alone."""
+    mine = [subject for subject in one.context.subjects if subject.label == model]
+    return Chosen(replace(one.context, subjects=mine), one.view, one.tags)
+
+
 def page_controls(context: Context, found: list[Chosen]) -> list[Control]:
     """The controls at the top: those with more than one value."""
     first = found[0].tags
@@ -103,21 +111,26 @@ def _begins(context: Context, seeds: dict[str, str]) -> Chosen:
     return Chosen(context, view, (_tags(one.proxy, one.timing, one.subset, view) | seeds) if one else {})
 
 
-def _judged(context: Context) -> Iterator[Row]:
-    return (row for subject in context.subjects for row in subject.by_measure.get("enrichment", []))
+def _keys(subject: Subject) -> set[Key]:
+    """What a model was judged with."""
+    if "keys" not in subject.kept:
+        rows = subject.by_measure.get("enrichment", [])
+        subject.kept["keys"] = {key for row in rows if (key := _key(row)) is not None}
+    return subject.kept["keys"]
 
 
-def _key(row: Row) -> tuple[str, str, str, str] | None:
-    key = (row["proxy"], row["timing"], row["subset"], row["view"])
-    known = None not in key and row["subset"] in SUBSETS and row["view"] in VIEWS
-    return key if known and row["tensor"] == "gradients" and row["layer"] is not None else None
+def _key(row: Row) -> Key | None:
+    proxy, timing, subset, view = row["proxy"], row["timing"], row["subset"], row["view"]
+    if proxy is None or timing is None or subset not in SUBSETS or view not in VIEWS:
+        return None
+    return (proxy, timing, subset, view) if row["tensor"] == "gradients" and row["layer"] is not None else None
 
 
 def _tags(proxy: str, timing: str, subset: str, view: str) -> dict[str, str]:
     return {"proxy": proxy, "timing": timing, "subset": SUBSETS.get(subset, subset), "view": view}
 
 
-def _order(key: tuple[str, str, str, str]) -> tuple[object, ...]:
+def _order(key: Key) -> tuple[object, ...]:
     proxy, timing, subset, view = key
     known = list(PROXIES)
     place = known.index(proxy) if proxy in known else len(known)

@@ -39,6 +39,9 @@ class Result:
 MISSING = Result("not measured", "", "the run has no such rows")
 
 
+Judge = Callable[[Subject, str], Result]
+
+
 @dataclass(frozen=True, slots=True)
 class Claim:
     """A claim, what passing it means, where its evidence is, and how it is judged."""
@@ -46,12 +49,12 @@ class Claim:
     name: str
     says: str
     link: str
-    judge: Callable[[Subject], Result]
+    judge: Judge
 
 
-def claims_section(context: Context) -> Section | None:
+def claims_section(context: Context, view: str = "representation") -> Section | None:
     """The table of claims, open; a claim that no model has rows of has no line."""
-    table = claim_marks(context)
+    table = claim_marks(context, view)
     if table is None:
         return None
     shown = sum(m.outcome == "above" for _, marks in table.rows for m in marks if isinstance(m, Mark))
@@ -59,11 +62,11 @@ def claims_section(context: Context) -> Section | None:
     return Section("claims", "Every claim", [table], f"{shown} of {total} outcomes show what is claimed.", open=True)
 
 
-def claim_marks(context: Context) -> MarkTable | None:
-    """A row a claim, a column a model."""
+def claim_marks(context: Context, view: str = "representation") -> MarkTable | None:
+    """A row a claim, a column a model; what is said of energy is said of this view."""
     rows: list[tuple[Cell, list[Mark | Cell]]] = []
     for claim in _claims(context):
-        results = [claim.judge(subject) for subject in context.subjects]
+        results = [claim.judge(subject, view) for subject in context.subjects]
         if all(result.outcome == "not measured" for result in results):
             continue
         marks: list[Mark | Cell] = [
@@ -79,11 +82,11 @@ def _claims(context: Context) -> list[Claim]:
     return [claim for claim in CLAIMS if not (context.of_profiles and claim.name in _OF_TRAINING)]
 
 
-def _over(window: str, null: str) -> Callable[[Subject], Result]:
-    """Energy in the representation view over one null."""
+def _over(window: str, null: str) -> Judge:
+    """Energy in a view over one null."""
 
-    def judge(subject: Subject) -> Result:
-        f = finding(subject, "representation", window)
+    def judge(subject: Subject, view: str) -> Result:
+        f = finding(subject, view, window)
         return _of_finding(f, null)
 
     return judge
@@ -105,14 +108,14 @@ def _of_finding(f: Finding, null: str) -> Result:
     return Result(outcome, number(effect.value) if effect else "", detail)
 
 
-def _captured(subject: Subject) -> Result:
+def _captured(subject: Subject, view: str) -> Result:
     """The share of the gradient's anisotropy, late, over what random frames give."""
-    return captured(subject, "late")
+    return captured(subject, "late", view)
 
 
-def captured(subject: Subject, window: str) -> Result:
+def captured(subject: Subject, window: str, view: str = "representation") -> Result:
     """Late or in another window: the outcome of most layers, averaged over observations as all counts are."""
-    found = subject.window(subject.main("captured", view="representation"), window)
+    found = subject.window(subject.main("captured", view=view), window)
     if not defined(found):
         return MISSING
     shares: dict[str, float] = {}
@@ -128,7 +131,7 @@ def captured(subject: Subject, window: str) -> Result:
     return Result(outcome, "" if means is None else percent(means[0]), f"{said}; of layers and observations {parts}.")
 
 
-def _updates(subject: Subject) -> Result:
+def _updates(subject: Subject, view: str) -> Result:
     """The real update of the embedding over random directions, late; an interval is over seeds alone."""
     rows = subject.pick(
         "enrichment",
@@ -152,7 +155,7 @@ def _updates(subject: Subject) -> Result:
     return Result(outcome, number(effect.value), f"Odds ratio {effect}.")
 
 
-def _frequency(subject: Subject) -> Result:
+def _frequency(subject: Subject, view: str) -> Result:
     """Whether enrichment rises from one fifth of frequency to the next, by the token that is asked for."""
     subset = bin_subset("target", "tokens")
     rows = _last(
@@ -170,7 +173,7 @@ def _frequency(subject: Subject) -> Result:
     return _voted(votes, number(middle), f"Factor from one fifth to the next, median layer: {number(middle)}.")
 
 
-def _tangency(subject: Subject) -> Result:
+def _tangency(subject: Subject, view: str) -> Result:
     """Whether the proxy holds more local tangents than of a cloud of equal covariance that has none."""
     rows = _last(subject.pick("tangent_overlap", variant="over elliptical"))
     votes = [_merged(row["outcome"]) if row["outcome"] else _side(row, 0.0) for row in defined(rows)]
@@ -182,7 +185,7 @@ def _tangency(subject: Subject) -> Result:
     )
 
 
-def _phases(subject: Subject) -> Result:
+def _phases(subject: Subject, view: str) -> Result:
     rows = [row for row in subject.pick("two_nn", subset="all") if row["layer"] is not None]
     found = shape(curve(comparable(rows), lambda row: row["step"]))
     if found is None:
@@ -191,10 +194,10 @@ def _phases(subject: Subject) -> Result:
     return _shaped(found, {"bell", "valley"}, line)
 
 
-def _profile(measure: str) -> Callable[[Subject], Result]:
+def _profile(measure: str) -> Judge:
     """Whether the profile over layers of the last observation is a bell."""
 
-    def judge(subject: Subject) -> Result:
+    def judge(subject: Subject, view: str) -> Result:
         rows = [r for r in subject.pick(measure, subset="all", tensor="activations") if r["step"] is not None]
         rows = [row for row in rows if row["variant"] in (None, "probe")]
         rows = _last(comparable(rows) if measure == "two_nn" else rows)

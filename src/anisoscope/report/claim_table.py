@@ -33,25 +33,37 @@ def claim_table(context: Context, view: str) -> Table | None:
     windows = ["late"] if profiles else list(WINDOWS)
     rows, shares = [], []
     for subject in context.subjects:
-        for proxy, timing in _combinations(subject, view):
-            found = {
-                name: finding(subject, view, name, proxy=proxy, timing=timing)
-                for name in windows
-                if name in windows_of(subject)
-            }
-            who = f"{proxy}, {timing}"
-            rows.append([Cell(subject.label), Cell(ENERGY, who), *(_energy(found.get(name)) for name in windows)])
-            captured = subject.main("captured", view=view, proxy=proxy, timing=timing)
-            shares += captured
-            if captured:
-                cells = [_captured(subject, captured, name) for name in windows]
-                rows.append([Cell(subject.label), Cell(CAPTURED, who), *cells])
+        key = ("claims", view, subject.subset, subject.rank, tuple(windows))
+        if key not in subject.kept:
+            subject.kept[key] = _lines(subject, view, windows)
+        lines, captured = subject.kept[key]
+        rows += lines
+        shares += captured
     if not rows:
         return None
     columns = ["model", "claim", *(["the model"] if profiles else windows)]
     title = f"Every claim, proxy and timing: {view} view"
     silent = bool(shares) and all(row["detectable"] is None for row in shares)
     return Table(f"claims-{view}", title, f"{CAPTION} {SILENT}" if silent else CAPTION, columns, rows, heads=2)
+
+
+def _lines(subject: Subject, view: str, windows: Sequence[str]) -> tuple[list[list[Cell]], list[Row]]:
+    """The lines of one model, and its rows of the share of anisotropy."""
+    rows, shares = [], []
+    for proxy, timing in _combinations(subject, view):
+        found = {
+            name: finding(subject, view, name, proxy=proxy, timing=timing)
+            for name in windows
+            if name in windows_of(subject)
+        }
+        who = f"{proxy}, {timing}"
+        rows.append([Cell(subject.label), Cell(ENERGY, who), *(_energy(found.get(name)) for name in windows)])
+        captured = subject.main("captured", view=view, proxy=proxy, timing=timing)
+        shares += captured
+        if captured:
+            cells = [_captured(subject, captured, name) for name in windows]
+            rows.append([Cell(subject.label), Cell(CAPTURED, who), *cells])
+    return rows, shares
 
 
 def _combinations(subject: Subject, view: str) -> list[tuple[str, str]]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
+from anisoscope.report.choices import LABELS, Chosen, fits
 from anisoscope.report.claim_table import claim_table
 from anisoscope.report.expected import expectations
 from anisoscope.report.findings import JUDGED, Finding, Shares, findings, smallest, smallest_ratio
 from anisoscope.report.reading import Context
-from anisoscope.report.tree import Block, Control, LadderFigure, Node, Section, Text, Tone, Track
+from anisoscope.report.tree import Block, Control, Gap, LadderFigure, Node, Section, Text, Tone, Track
 from anisoscope.report.words import counted, listed, number
 from anisoscope.verdict import ALPHA, MIXED, Verdict
 from anisoscope.vocabulary import EARLY, LATE, NULLS, OUTCOMES, VIEWS, ladder_of, window_bounds
@@ -41,19 +43,18 @@ def rule(context: Context) -> str:
     )
 
 
-def verdict_section(context: Context) -> Section:
-    """The verdict in words, then as ladders, then every claim, then what was expected."""
-    found = {view: findings(context, view) for view in VIEWS}
-    blocks: list[Block] = [headline(found["representation"]), Text(CLAIM)]
-    blocks += [Text(sentence(f), f"{f.label}:", tone(f)) for f in found["representation"] if f.window != "before"]
-    blocks += [Text(sentence(f), f"{f.label} training:", "plain") for f in found["representation"] if _told_before(f)]
-    for view in [view for view in VIEWS if view != "representation"]:
-        if found[view]:
-            blocks.append(Text(other_view(found[view]), f"{view.capitalize()} view:", "plain"))
-    everything = [f for view in VIEWS for f in found[view] if f.verdict is not None]
-    if everything:
-        blocks.append(ladders(everything))
-    table = claim_table(context, "representation")
+def verdict_section(context: Context, view: str = "representation") -> Section:
+    """The verdict of a view in words, then as ladders, then every claim, then what was expected."""
+    found = {name: findings(context, name) for name in VIEWS}
+    blocks: list[Block] = [headline(found[view], view), Text(CLAIM)]
+    blocks += [Text(sentence(f), f"{f.label}:", tone(f)) for f in found[view] if f.window != "before"]
+    blocks += [Text(sentence(f), f"{f.label} training:", "plain") for f in found[view] if _told_before(f)]
+    for other in [name for name in VIEWS if name != view]:
+        if found[other]:
+            blocks.append(Text(other_view(found[other]), f"{other.capitalize()} view:", "plain"))
+    if any(f.verdict is not None for name in VIEWS for f in found[name]):
+        blocks.append(ladders(fits(context), view) if context.drawn else Gap("ladder"))
+    table = claim_table(context, view)
     if table is not None:
         blocks.append(table)
     blocks.append(Text(rule(context), small=True))
@@ -73,10 +74,10 @@ def _passed(found: dict[str, list[Finding]]) -> str:
     return f"Nulls passed in a row at the end: {'; '.join(parts)}." if parts else "Nothing to judge yet."
 
 
-def headline(found: list[Finding]) -> Text:
-    """One sentence over all models and windows of the representation view, step 0 apart, and what limits it."""
+def headline(found: list[Finding], view: str = "representation") -> Text:
+    """One sentence over all models and windows of a view, step 0 apart, and what limits it."""
     judged = [f for f in found if f.verdict is not None and f.window in JUDGED]
-    said = _headline(judged)
+    said = _headline(judged, view)
     mixed = [f.label.replace(", ", " ") for f in judged if f.verdict is not None and f.verdict.mixed_and_passed]
     text = said.text + (f" Mixed: in {listed(mixed)} some layers lie below a null that most pass." if mixed else "")
     small = [f.label.replace(", ", " ") for f in judged if f.height and _is_small(f)]
@@ -90,10 +91,10 @@ def _is_small(f: Finding) -> bool:
     return pooled is not None and pooled.within(f.subject.margin)
 
 
-def _headline(judged: list[Finding]) -> Text:
+def _headline(judged: list[Finding], view: str) -> Text:
     if not judged:
         return Text(
-            "The run holds no evidence in the representation view yet, so the claim is neither supported nor refuted.",
+            f"The run holds no evidence in the {view} view yet, so the claim is neither supported nor refuted.",
             "Nothing to judge.",
             "open",
         )
@@ -112,7 +113,7 @@ def _headline(judged: list[Finding]) -> Text:
             return Text(text, "Within the margin.", "no") if small else Text(text, "Undecided.", "open")
         text = f"In {where}, the first null, `haar`, is not passed{far}. {_ends(judged)}"
         return Text(text.strip(), "Undecided.", "open")
-    if worst.height == len(ladder_of("representation")):
+    if worst.height == len(ladder_of(view)):
         text = f"In {where}, more than half of the layers pass every null of the ladder{far}."
         return Text(text, "Supported.", "yes")
     if worst.height == best.height:
@@ -324,10 +325,33 @@ def _span(values: list[float]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def ladders(found: list[Finding]) -> LadderFigure:
-    """The ladders as a figure, a track a model and window."""
+def ladders(chosen: Sequence[Chosen], view: str = "representation") -> LadderFigure:
+    """The ladders as a figure, a track a model and window, for every choice of proxy, timing and tokens."""
+    begins = chosen[0].tags
+    tracks = [track for one in chosen for track in _tracks(one)]
+    views = list(dict.fromkeys(t.tags["view"] for t in tracks))
+    first = [t for t in tracks if all(t.tags[key] == word for key, word in begins.items())]
+    said = "; ".join(f"{t.label}, {t.tags['view']}: {'up to ' + t.last if t.last else 'no null'}" for t in first)
+    controls = [Control("view", "View", views, view if view in views else views[0])] if len(views) > 1 else []
+    values = {key: list(dict.fromkeys(t.tags[key] for t in tracks)) for key in begins}
+    return LadderFigure(
+        "ladder",
+        "The ladder of nulls",
+        "Each stop is a null; the number is the pooled odds ratio over it (1 is the null itself), the read-out its 95 "
+        "% interval and the outcomes of the layers. Filled: passed by more than half of the layers, all nulls before "
+        "it too. Ring, thick: above in most layers, but beyond the verdict. Equals sign: equal within the margin. "
+        "Triangle: below. Question mark: cannot tell. The thick line ends at the verdict. Nulls, in order: "
+        f"{'; '.join(f'{null} breaks {NULLS[null].breaks}' for null in MEANING)}.",
+        f"Ladders of nulls. {said}.",
+        tracks,
+        [*controls, *(Control(k, LABELS[k], v, begins[k], page=True) for k, v in values.items() if len(v) > 1)],
+    )
+
+
+def _tracks(one: Chosen) -> list[Track]:
+    """The tracks of one choice, in every view."""
     tracks = []
-    for f in found:
+    for f in (f for view in VIEWS for f in findings(one.context, view) if f.verdict is not None):
         assert f.verdict is not None
         nodes = []
         for null in ladder_of(f.view):
@@ -341,21 +365,9 @@ def ladders(found: list[Finding]) -> LadderFigure:
             if f.outcome(null) == "not measured" and null in f.reasons:
                 why = f.reasons[null]
             nodes.append(Node(null, f.outcome(null), value, low, high, why))
-        tracks.append(Track(f.label, {"view": f.view}, f.verdict.last, nodes))
-    views = list(dict.fromkeys(f.view for f in found))
-    said = "; ".join(f"{t.label}, {t.tags['view']}: {'up to ' + t.last if t.last else 'no null'}" for t in tracks)
-    return LadderFigure(
-        "ladder",
-        "The ladder of nulls",
-        "Each stop is a null; the number is the pooled odds ratio over it (1 is the null itself), the read-out its 95 "
-        "% interval and the outcomes of the layers. Filled: passed by more than half of the layers, all nulls before "
-        "it too. Ring, thick: above in most layers, but beyond the verdict. Equals sign: equal within the margin. "
-        "Triangle: below. Question mark: cannot tell. The thick line ends at the verdict. Nulls, in order: "
-        f"{'; '.join(f'{null} breaks {NULLS[null].breaks}' for null in MEANING)}.",
-        f"Ladders of nulls. {said}.",
-        tracks,
-        [Control("view", "View", views, views[0])] if len(views) > 1 else [],
-    )
+        tags = {"model": f.subject.label, "view": f.view, **one.tags}
+        tracks.append(Track(f.label, tags, f.verdict.last, nodes))
+    return tracks
 
 
 def _told_before(f: Finding) -> bool:

@@ -20,11 +20,11 @@ CAPTION = (
 )
 
 
-def comparison_section(context: Context) -> Section | None:
+def comparison_section(context: Context, view: str = "representation") -> Section | None:
     """Settings and headlines; nothing for a single run."""
     if not context.compare:
         return None
-    settings, headlines = _settings(context), _headlines(context)
+    settings, headlines = _settings(context), _headlines(context, view)
     blocks: list[Block] = [settings] if settings is not None else [Text("The runs have the same settings.")]
     blocks += [headlines] if headlines is not None else [Text("There is no window that two runs have in common.")]
     many = 0 if settings is None else len(settings.rows)
@@ -48,7 +48,7 @@ def _settings(context: Context) -> Table | None:
     return Table("settings", "Settings that differ", "As the manifests say.", columns, rows)
 
 
-def _headlines(context: Context) -> Table | None:
+def _headlines(context: Context, view: str) -> Table | None:
     """Each run over the first, for models of the same role, null by null."""
     first = context.sources[0]
     rows = []
@@ -56,8 +56,8 @@ def _headlines(context: Context) -> Table | None:
         other = _partner(context, subject)
         if subject.source is first or other is None:
             continue
-        mine, theirs = (finding(s, "representation", "late") for s in (subject, other))
-        rows += [_line(mine, theirs, null) for null in ladder_of("representation") if _both(mine, theirs, null)]
+        mine, theirs = (finding(s, view, "late") for s in (subject, other))
+        rows += [_line(mine, theirs, null) for null in ladder_of(view) if _both(mine, theirs, null)]
     columns = ["model", "over", f"odds ratio over that of {first.label}", "each"]
     return Table("differences", "Differences of the headline", CAPTION, columns, rows, heads=2) if rows else None
 

@@ -7,12 +7,14 @@ import numpy as np
 from anisoscope.report.reading import Context, Row, Subject
 from anisoscope.report.summary import errors, over_training
 from anisoscope.report.training import chosen, layer_order, layers_of
-from anisoscope.report.tree import Axis, Control, Figure, Reference, Section, Series, Text, values_of
+from anisoscope.report.tree import Axis, Control, Figure, Gap, Reference, Section, Series, Text, values_of
 from anisoscope.report.words import number
 
 
-def drift_section(context: Context) -> Section:
+def drift_section(context: Context, view: str = "representation") -> Section:
     """Principal angles over training."""
+    if not context.drawn:
+        return Section("drift", "Proxy drift", [Gap("drift")], _finding(context, view))
     series = [s for subject in context.subjects for s in _angles(context, subject)]
     if not series:
         return Section("drift", "Proxy drift", [Text("The run has no rows of the angle between proxies.")])
@@ -52,14 +54,14 @@ def drift_section(context: Context) -> Section:
         references=references,
         zones=context.zones,
     )
-    return Section("drift", "Proxy drift", [figure], _finding(context))
+    return Section("drift", "Proxy drift", [figure], _finding(context, view))
 
 
-def _finding(context: Context) -> str:
+def _finding(context: Context, view: str) -> str:
     """How far the main proxy has turned at the end, the median over layers."""
     parts = []
     for subject in context.subjects:
-        rows = subject.pick("angle", subset="all", variant="since first", proxy=subject.proxy, view="representation")
+        rows = subject.pick("angle", subset="all", variant="since first", proxy=subject.proxy, view=view)
         points = over_training(context, subject, [row for row in rows if row["layer"] is not None])
         if points:
             chance = "" if not subject.width or not subject.rank else random_angle(subject.width, subject.rank)

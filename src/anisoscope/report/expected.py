@@ -96,7 +96,8 @@ def _loss(subject: Subject) -> Found:
     entropy = subject.unigram_entropy
     losses = subject.pick("loss", variant="held-out") or subject.pick("loss", variant="train")
     steps = [row["step"] for row in losses if row["step"] is not None]
-    last = summarise(row for row in losses if row["step"] == max(steps)) if steps else None
+    end = max(steps, default=None)
+    last = None if end is None else summarise(row for row in losses if row["step"] == end)
     if entropy is None or last is None or last.y is None:
         return None
     return NUMBER, f"{number(last.y)} nats; unigram entropy {number(entropy)} nats"

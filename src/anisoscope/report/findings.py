@@ -92,8 +92,15 @@ def windows_of(subject: Subject) -> tuple[str, ...]:
 
 
 def finding(subject: Subject, view: str, name: str, *, proxy: str | None = None, timing: str | None = None) -> Finding:
-    """Judge the observations of a window, seed by seed."""
+    """Judge the observations of a window, seed by seed; asked for again, it is found at once."""
     proxy, timing = proxy or subject.proxy, timing or subject.timing
+    key = ("finding", view, name, proxy, timing, subject.subset, subject.rank)
+    if key not in subject.kept:
+        subject.kept[key] = _judged(subject, view, name, proxy, timing)
+    return subject.kept[key]
+
+
+def _judged(subject: Subject, view: str, name: str, proxy: str, timing: str) -> Finding:
     rows = subject.window(enrichment_rows(subject, view, proxy, timing), name)
     by_seed: dict[int | None, dict[int, list[Row]]] = {}
     for row in rows:

@@ -16,6 +16,7 @@ from anisoscope.report.tree import (
     Cell,
     Control,
     Figure,
+    Gap,
     Reference,
     Section,
     Series,
@@ -27,6 +28,7 @@ from anisoscope.report.type_scatter import type_scatter
 from anisoscope.report.words import interval, number
 from anisoscope.vocabulary import BIN_SIDES, BIN_SIZES, BINS, MEASURES, TABLES, bin_of, bin_subset
 
+DRAWINGS = ("frequency-scatter", "frequency-bins", "frequency-correlations")
 _BINNED = ("enrichment", "energy", "isotropy_loss", "spread", "visible_curvature")
 BINNED = {
     (word.name, variant): word.variant_label(variant)
@@ -62,7 +64,11 @@ def frequency_section(context: Context) -> Section | None:
         return None
     blocks: list[Block] = [Text(t, f"{s.label}:", "plain") for s in context.subjects for t in _said(s)]
     blocks.append(Text(FORKS, small=True))
-    blocks += [figure for figure in (type_scatter(context), _binned(context), _pinning(context)) if figure is not None]
+    if context.drawn:
+        drawings = (type_scatter(context), _binned(context), _pinning(context))
+        blocks += [figure for figure in drawings if figure is not None]
+    else:
+        blocks += map(Gap, DRAWINGS)
     table = _trends(context)
     if table is not None:
         blocks.append(table)

@@ -2,44 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from anisoscope.report.answer import answer
-from anisoscope.report.choices import Chosen
+from anisoscope.report.choices import ALL_MODELS, Chosen, alone
 from anisoscope.report.findings import JUDGED, Finding, findings, smallest_ratio
 from anisoscope.report.limits import limits
 from anisoscope.report.plain_words import HEADS, gives, short
-from anisoscope.report.tree import Cell, Front, Mark, MarkTable
+from anisoscope.report.reading import Context
+from anisoscope.report.tree import Cell, Front, Mark, MarkTable, Section
 from anisoscope.report.words import number
 from anisoscope.verdict import ABOVE
 from anisoscope.vocabulary import ladder_of
 
+Words = Callable[[Chosen, str], list[Section]]
+MOST_MODELS = 12
+"""Models that are told one by one at most; of more the page shows rows and curves of one alone, not its words."""
 LEGEND = (
     "✓ above the null and all before it; (✓) above, but after a null that is not passed; = equal within the "
     "margin; ✗ below; ? cannot tell; – not measured. Numbers: odds ratio pooled over layers; 1 is the null."
 )
 
 
-def fronts(chosen: Sequence[Chosen]) -> list[Front]:
-    """The first screen for every combination of choices; those after the first say whether they differ from it."""
-    made = [front(one) for one in chosen]
-    first = made[0]
-    return [first, *(replace(other, note=_note(first, other)) for other in made[1:])]
+def fronts(chosen: Sequence[Chosen], sections: Words | None = None) -> list[Front]:
+    """What a page says for every combination of choices; those after the first say whether they differ from it.
+
+    Where there are several models, each combination is also told of every model alone. ``sections`` makes the words
+    of the folds; those of the first combination are the page's own.
+    """
+    made = [_front(one, model, sections) for one in chosen for model in _models(chosen[0].context)]
+    return [replace(made[0], sections=[]), *(replace(other, note=_note(made[0], other)) for other in made[1:])]
 
 
-def front(chosen: Chosen) -> Front:
-    """The first screen for one combination."""
-    found = findings(chosen.context, chosen.view)
-    said = answer(found)
-    return Front(chosen.tags, said.text, ladder_table(found), limits(chosen.context, found))
+def _models(context: Context) -> list[str]:
+    """All together first, then one by one."""
+    labels = [subject.label for subject in context.subjects]
+    return [ALL_MODELS, *labels] if 1 < len(labels) <= MOST_MODELS else [ALL_MODELS]
+
+
+def _front(chosen: Chosen, model: str, sections: Words | None) -> Front:
+    """One combination, of all models or of one alone."""
+    one = chosen if model == ALL_MODELS else alone(chosen, model)
+    found = findings(one.context, one.view)
+    said, several = answer(found), len(chosen.context.subjects) > 1
+    tags = chosen.tags | ({"model": model} if several else {})
+    words = [] if sections is None else sections(one, model)
+    return Front(tags, said.text, ladder_table(found), limits(one.context, found), sections=words)
 
 
 def _note(first: Front, other: Front) -> str:
     """Whether other choices lead to another verdict than those that the page began with."""
     words = ", ".join(value for key, value in other.choices.items() if first.choices.get(key) != value)
-    begins = ", ".join(first.choices.values())
-    if _passed(first) == _passed(other):
+    begins = ", ".join(value for value in first.choices.values() if value != ALL_MODELS)
+    there = _passed(other)
+    if {name: nulls for name, nulls in _passed(first).items() if name in there} == there:
         return f"Other choices ({words}): as many nulls are passed in a row as with {begins}."
     return f"Other choices ({words}): the verdict differs from that with {begins}, which is: {first.answer.head}"
 

@@ -15,7 +15,7 @@ def interventions_section(source: Source) -> Section:
     """In words, then every arm by every outcome."""
     effects = [row for row in source.rows if row["measure"] == "effect"]
     if not effects:
-        return Section("effects", "Effects", [Text("The plan has no effects yet: they are computed at its end.")])
+        return Section("effects", "Effects", [_trained(source), *_failed(source)], open=True)
     blocks: list[Block] = [_null(source, effects), *_failed(source)]
     blocks.append(_table("effects", "Effects of arms", effects))
     trends = [row for row in source.rows if row["measure"] == "trend"]
@@ -25,6 +25,15 @@ def interventions_section(source: Source) -> Section:
     if realised:
         blocks.append(_realised(realised))
     return Section("effects", "Effects", blocks)
+
+
+def _trained(source: Source) -> Text:
+    """How far a plan has come that has no effects yet."""
+    done, seen = source.manifest.get("done"), sorted({str(row["model"]) for row in source.rows if row["model"]})
+    many = len(done) if isinstance(done, list) else 0
+    under_way = f" There are rows of {listed(seen)}." if seen else ""
+    text = f"They are computed when every training has ended; {counted(many, 'training')} ended so far.{under_way}"
+    return Text(text, "No effects yet.", "open")
 
 
 def _null(source: Source, effects: list[Row]) -> Text:

@@ -12,6 +12,7 @@ from anisoscope.report.tree import (
     Cell,
     Control,
     Figure,
+    Gap,
     Point,
     Section,
     Series,
@@ -55,8 +56,10 @@ def layer_profile_section(context: Context) -> Section:
     return Section("profile", "Layer profile", blocks, finding)
 
 
-def enrichment_section(context: Context) -> Section:
+def enrichment_section(context: Context, view: str = "representation") -> Section:
     """Enrichment of every layer over every null."""
+    if not context.drawn:
+        return Section("enrichment", "Gradients by layer", [Gap("enrichment-layers")], _finding(context, view))
     series = [s for subject in context.subjects for s in _enrichments(subject)]
     if not series:
         return Section("enrichment", "Gradients by layer", [Text("No gradients were judged in this run.")])
@@ -84,14 +87,14 @@ def enrichment_section(context: Context) -> Section:
         toggle=[Control("null", "Nulls", nulls), Control("model", "Models", models)],
         references=[NULL_AT_ONE],
     )
-    return Section("enrichment", "Gradients by layer", [figure], _finding(context))
+    return Section("enrichment", "Gradients by layer", [figure], _finding(context, view))
 
 
-def _finding(context: Context) -> str:
+def _finding(context: Context, view: str) -> str:
     """The highest layer over random directions."""
     parts = []
     for subject in context.subjects:
-        rows = [r for r in subject.main("enrichment", view="representation", null="haar") if r["step"] == TRAINED]
+        rows = [r for r in subject.main("enrichment", view=view, null="haar") if r["step"] == TRAINED]
         line = [point for point in curve(rows, lambda row: row["layer"], ratio=True) if point.y is not None]
         if line:
             top = max(line, key=lambda point: point.y or 0.0)

@@ -42,11 +42,11 @@ class Follower:
         return False
 
     def _state(self) -> tuple[object, ...] | None:
-        """What the parts and the manifest are, without reading rows; None where there is no run."""
+        """What the parts and the manifest are, without reading rows; None where there is nothing yet."""
         folder = Folder(self.path)
         try:
-            manifest = folder.read(MANIFEST)
-            return (manifest, tuple(folder.names(".parquet")))
+            manifest, parts = folder.read(MANIFEST), tuple(folder.names(".parquet"))
+            return (manifest, parts) if parts else None
         except (AnisoscopeError, OSError):
             return None
 
@@ -56,8 +56,8 @@ def follow(path: str, ended: threading.Event) -> None:
     follower = Follower(path)
     while not ended.is_set():
         begun = time.monotonic()
-        if follower.refresh() and follower.page is not None and Folder(path).exists(MANIFEST):
-            with contextlib.suppress(AnisoscopeError):  # a full disk is the training's to tell
+        with contextlib.suppress(Exception):  # of one state of the run: the page before it stays, the next may be told
+            if follower.refresh() and follower.page is not None and Folder(path).exists(MANIFEST):
                 write_whole(Path(path) / PAGE, follower.page.encode())
         ended.wait(max(LEAST_PAUSE, (time.monotonic() - begun) * (1 - SHARE) / SHARE))
 

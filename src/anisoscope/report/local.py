@@ -7,10 +7,11 @@ import math
 from anisoscope.report.course import course, course_axis
 from anisoscope.report.reading import Context, Row, Subject
 from anisoscope.report.summary import defined, errors, summarise
-from anisoscope.report.tree import Axis, Block, Control, Figure, Reference, Section, Series, Text, values_of
+from anisoscope.report.tree import Axis, Block, Control, Figure, Gap, Reference, Section, Series, Text, values_of
 from anisoscope.report.words import counted, interval, listed, number
 from anisoscope.verdict import ABOVE, BELOW
 
+TITLE = "Tangency, curvature and the premise"
 INSIDE = {
     None: "local tangents",
     "elliptical": "local tangents",
@@ -53,12 +54,14 @@ def local_section(context: Context) -> Section | None:
     blocks: list[Block] = []
     for subject in context.subjects:
         blocks += [Text(text, f"{subject.label}:", "plain") for text in _said(subject)]
+    if not context.drawn:
+        return Section("local", TITLE, [*blocks, Gap("tangent-overlap")], _finding(context))
     figures = (
         _figure(context, "tangent_overlap", INSIDE, "Is the proxy tangent?", "share inside the proxy", OVERLAP_CAPTION),
         _figure(context, "non_cancellation", PREMISE, "The theory's premise", "non-cancellation", PREMISE_CAPTION),
     )
     blocks += [figure for figure in figures if figure is not None]
-    return Section("local", "Tangency, curvature and the premise", blocks, _finding(context))
+    return Section("local", TITLE, blocks, _finding(context))
 
 
 def _finding(context: Context) -> str:

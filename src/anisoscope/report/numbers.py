@@ -11,34 +11,34 @@ from anisoscope.report.findings import windows_of
 from anisoscope.report.gains import gain_figure
 from anisoscope.report.reading import Context, Row, Subject
 from anisoscope.report.summary import defined, seed_rows, summarise
-from anisoscope.report.tree import Block, Cell, Section, Table, Text
+from anisoscope.report.tree import Block, Cell, Gap, Section, Table, Text
 from anisoscope.report.words import number
-from anisoscope.vocabulary import NULLS, VIEWS
+from anisoscope.vocabulary import NULLS, SUBSETS, TIMINGS, VIEWS
 
 
-def numbers_section(context: Context) -> Section:
+def numbers_section(context: Context, begins: str = "representation") -> Section:
     """One table a view."""
     blocks: list[Block] = []
     for view in VIEWS:
         table = _table(context, view, brief=bool(blocks))
         if table is not None:
             blocks.append(table)
-    others = (claim_table(context, view) for view in VIEWS if view != "representation")
+    others = (claim_table(context, view) for view in VIEWS if view != begins)
     blocks += [table for table in others if table is not None]
-    gains = gain_figure(context)
+    gains = gain_figure(context) if context.drawn else Gap("gains")
     if gains is not None:
         blocks.append(gains)
-    found = _finding(context)
+    found = _finding(context, begins)
     blocks = blocks or [Text("The run has no judged observations in either window, so there is nothing to tabulate.")]
     return Section("numbers", "In numbers", blocks, found)
 
 
-def _finding(context: Context) -> str:
+def _finding(context: Context, view: str) -> str:
     """Shares and gains of the last window."""
     parts = []
     for subject in context.subjects:
-        energy = subject.window(subject.main("energy", view="representation"), "late")
-        gains = [r for r in subject.main("isotropy_gain", view="representation") if r["variant"] is None]
+        energy = subject.window(subject.main("energy", view=view), "late")
+        gains = [r for r in subject.main("isotropy_gain", view=view) if r["variant"] is None]
         share, gain = summarise(energy), summarise(subject.window(gains, "late"))
         if share is not None:
             more = "" if gain is None else f", isotropy gain {number(gain.y)}"
@@ -55,7 +55,8 @@ def _table(context: Context, view: str, *, brief: bool) -> Table | None:
     rows = [_line(subject, view, window, nulls) for subject in subjects for window in windows_of(subject)]
     first = subjects[0]
     full = (
-        f"Proxy {first.proxy} of rank {first.rank}, refitted at each observation (rolling), all tokens. Energy share: "
+        f"Proxy {first.proxy} of rank {first.rank}, {TIMINGS.get(first.timing, first.timing)} ({first.timing}), "
+        f"{SUBSETS.get(first.subset, first.subset)}. Energy share: "
         "part of the gradient's energy tr(QᵀMQ)/tr M inside the proxy Q; below it, the share K/D that a random "
         "subspace of the same rank has. Enrichment: odds ratio of that share over the null's; 1 is the null. "
         "`normal` is the control of Bernas et al. (2026) and has no p that could decide. Isotropy gain: IsoScore* of "
@@ -85,6 +86,14 @@ def _brackets(context: Context) -> str:
 
 
 def _line(subject: Subject, view: str, window: str, nulls: list[str]) -> list[Cell]:
+    """One model and window; asked for again under the same choices, it is found at once."""
+    key = ("numbers", view, window, tuple(nulls), subject.proxy, subject.timing, subject.subset)
+    if key not in subject.kept:
+        subject.kept[key] = _cells(subject, view, window, nulls)
+    return subject.kept[key]
+
+
+def _cells(subject: Subject, view: str, window: str, nulls: list[str]) -> list[Cell]:
     cells = [Cell(subject.label), Cell("the model" if subject.source.is_profile else window)]
     energy = subject.window(subject.main("energy", view=view), window)
     haar = subject.window(subject.main("enrichment", view=view, null="haar"), window)

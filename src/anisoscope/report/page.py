@@ -16,6 +16,7 @@ from typing import Any
 
 from anisoscope.report.blocks import choices_html, front_html, section_html, text_html
 from anisoscope.report.glossary import glossary_html, terms
+from anisoscope.report.spoken import deflated, spoken
 from anisoscope.report.tree import Block, Figure, Report, Text, packed
 from anisoscope.vocabulary import as_plain
 
@@ -67,6 +68,7 @@ def page(report: Report) -> str:
 In a figure, arrow keys move between points and Escape leaves; a chip pressed with Shift shows that one alone.</footer>
 </div>
 <script type="application/json" id="data">{as_json([packed(figure) for figure in report.figures()])}</script>
+<script type="application/json" id="words">{as_json(deflated(spoken(report)))}</script>
 <script type="application/json" id="vocabulary">{as_json(as_plain() | {"terms": terms()})}</script>
 <script>{script}</script>
 </body>

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from anisoscope.report.reading import Context, Subject
 from anisoscope.report.summary import comparable, curve, errors, over_training, shape, spread_out, summarise
 from anisoscope.report.tree import (
@@ -9,6 +11,7 @@ from anisoscope.report.tree import (
     Block,
     Control,
     Figure,
+    Gap,
     Point,
     Reference,
     Section,
@@ -36,6 +39,10 @@ WORDS = {
 
 def phases_section(context: Context) -> Section:
     """Curves by layer, and the phases in words."""
+    if not context.drawn:
+        told: list[Block] = [phase(context, s) for s in context.subjects if s.pick("two_nn", subset="all")]
+        words = [*told, Gap("dimension"), Text(RULE, small=True)]
+        return Section("phases", "Dimension over training", words, _finding(told))
     series = [s for subject in context.subjects for s in _curves(context, subject)]
     if not series:
         text = "The run has no rows of intrinsic dimension, so its course over training is not known."
@@ -67,9 +74,13 @@ def phases_section(context: Context) -> Section:
         references=references,
         zones=context.zones,
     )
+    return Section("phases", "Dimension over training", [*blocks, figure, Text(RULE, small=True)], _finding(blocks))
+
+
+def _finding(blocks: Sequence[Block]) -> str:
+    """The outcome of each model, without its numbers."""
     heads = [f"{b.head} {b.text.split(' (median')[0]}" for b in blocks if isinstance(b, Text)]
-    finding = "; ".join(heads).removesuffix(".") + "."
-    return Section("phases", "Dimension over training", [*blocks, figure, Text(RULE, small=True)], finding)
+    return "; ".join(heads).removesuffix(".") + "."
 
 
 def _curves(context: Context, subject: Subject) -> list[Series]:

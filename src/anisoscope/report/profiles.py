@@ -15,6 +15,7 @@ from anisoscope.report.tree import (
     Cell,
     Control,
     Figure,
+    Gap,
     Point,
     Reference,
     Section,
@@ -31,16 +32,24 @@ WHENS = {"start": 0.0, "30 %": 0.3, "half": 0.5, "70 %": 0.7, "last": 1.0}
 
 def profiles_section(context: Context) -> Section:
     """Two figures and the table of shapes."""
+    table = _bells(context)
+    if not context.drawn:
+        unlike: list[Block] = [*_unequal(context), *([table] if table is not None else [])]
+        return Section("profiles", "Layer profiles", [Gap("dimension-layers"), *unlike], _finding(table))
     isotropy = [s for subject in context.subjects for s in _profiles(subject, shown_in("isotropy"))]
     dimension = [s for subject in context.subjects for s in _profiles(subject, shown_in("dimension"))]
     blocks: list[Block] = [_isotropy(context, isotropy)] if isotropy else [Text("The run has no isotropy measures.")]
     blocks.append(_dimension(context, dimension) if dimension else Text("The run has no rows of intrinsic dimension."))
-    blocks += [Text(text, "Unequal n.", "open") for text in map(unequal, context.subjects) if text is not None]
-    blocks += [Text(text, "Below 1.", "open") for text in map(below_one, context.subjects) if text is not None]
-    table = _bells(context)
+    blocks += _unequal(context)
     if table is not None:
         blocks.append(table)
     return Section("profiles", "Layer profiles", blocks, _finding(table))
+
+
+def _unequal(context: Context) -> list[Block]:
+    """Numbers that may not be compared."""
+    given = [Text(text, "Unequal n.", "open") for text in map(unequal, context.subjects) if text is not None]
+    return [*given, *(Text(t, "Below 1.", "open") for t in map(below_one, context.subjects) if t is not None)]
 
 
 def _finding(table: Table | None) -> str:

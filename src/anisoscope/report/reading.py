@@ -91,6 +91,8 @@ class Subject:
     _indexes: dict[tuple[str, tuple[str, ...]], dict[tuple[Any, ...], list[Row]]] = field(
         default_factory=dict, repr=False
     )
+    kept: dict[Any, Any] = field(default_factory=dict, repr=False)
+    """What was found in these rows, for whoever asks again."""
 
     def choose(self, wanted: Choice) -> Subject:
         """The same model under other choices; of one seed it has the rows of that seed alone."""
@@ -99,6 +101,7 @@ class Subject:
         if wanted.seed is None:  # the same rows, which need not be sorted again
             other.__dict__["by_measure"] = self.by_measure
             other._indexes = self._indexes
+            other.kept = self.kept
         return other
 
     @cached_property
@@ -109,10 +112,13 @@ class Subject:
             found.setdefault(row["measure"] or "", []).append(row)
         return found
 
-    @cached_property
+    @property
     def seeds(self) -> list[int | None]:
         """Seeds of training, in order; ``None`` where rows have no seed."""
-        return sorted({row["seed"] for row in self.rows}, key=lambda seed: (seed is None, seed or 0))
+        if "seeds" not in self.kept:
+            found = {row["seed"] for row in self.rows}
+            self.kept["seeds"] = sorted(found, key=lambda seed: (seed is None, seed or 0))
+        return self.kept["seeds"]
 
     @cached_property
     def proxy(self) -> str:
@@ -164,9 +170,14 @@ class Subject:
                 found[round(rank * (1 + odds) / odds)] += 1
         return max(found, key=lambda width: found[width], default=None)
 
-    @cached_property
+    @property
     def unigram_entropy(self) -> float | None:
         """In nats, by the model's own rows or those of the run as a whole."""
+        if "unigram" not in self.kept:
+            self.kept["unigram"] = self._unigram_entropy()
+        return self.kept["unigram"]
+
+    def _unigram_entropy(self) -> float | None:
         whole = (row for row in self.source.rows if row["role"] is None and row["model"] is None)
         rows = [*self.by_measure.get("unigram_entropy", []), *(r for r in whole if r["measure"] == "unigram_entropy")]
         return next((row["value"] for row in rows if row["value"] is not None and math.isfinite(row["value"])), None)
@@ -230,11 +241,15 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """All that a page is made from; ``at_most`` bounds the observations a curve shows."""
+    """All that a page is made from; ``at_most`` bounds the observations a curve shows.
+
+    Where it is not ``drawn``, only words are wanted: a gap stands for each drawing.
+    """
 
     sources: list[Source]
     subjects: list[Subject]
     at_most: int | None = None
+    drawn: bool = True
 
     @property
     def compare(self) -> bool:

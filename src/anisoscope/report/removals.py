@@ -115,7 +115,10 @@ def _figure(
     choose: list[Control] | None = None,
 ) -> Figure:
     models, ranks, steps = (values_of(series, key) for key in ("model", "rank", "step"))
-    shared = [Control("rank", "Rank", ranks, chosen(ranks, "32")), Control("step", "Step", steps, steps[-1])]
+    shared = [
+        Control("rank", "Rank", ranks, chosen(ranks, "32")),
+        Control("step", "Step", steps, steps[-1] if steps else None),
+    ]
     return Figure(
         name,
         title,
@@ -225,5 +228,7 @@ def _key(row: Row) -> tuple[object, ...]:
 
 
 def _removed_from(context: Context) -> str:
-    subsets = {r["subset"] or "" for s in context.subjects for r in s.by_measure["removal_cost"] if _is_whole(r)}
+    subsets = {
+        r["subset"] or "" for s in context.subjects for r in s.by_measure.get("removal_cost", []) if _is_whole(r)
+    }
     return listed([SUBSETS.get(subset, subset) for subset in sorted(subsets)])

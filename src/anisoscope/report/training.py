@@ -6,30 +6,33 @@ from collections.abc import Sequence
 
 from anisoscope.report.reading import Context, Row, Subject
 from anisoscope.report.summary import errors, over_training
-from anisoscope.report.tree import Axis, Block, Control, Figure, Reference, Section, Series, Text, values_of
+from anisoscope.report.tree import Axis, Block, Control, Figure, Gap, Reference, Section, Series, Text, values_of
 from anisoscope.report.words import number
 from anisoscope.vocabulary import MAIN_TENSOR, NULLS, PROXIES, SUBSETS, VIEWS
 
 ENRICHMENT = "enrichment (odds ratio)"
+EMERGENCE = "How enrichment emerges over training"
 NULL_AT_ONE = Reference(1.0, "null: 1")
 Fit = tuple[str, str, str]
 
 
-def emergence_section(context: Context) -> Section:
+def emergence_section(context: Context, view: str = "representation") -> Section:
     """Curves over training."""
+    if not context.drawn:
+        return Section("emergence", EMERGENCE, [Gap("emergence"), Gap("loss")], _finding(context, view))
     series = [s for subject in context.subjects for s in _curves(context, subject)]
     nothing = Text("The run has no enrichment rows to follow over training.")
     blocks: list[Block] = [_emergence(context, series) if series else nothing]
     loss = _loss(context)
     blocks.append(loss if loss is not None else Text("The run has no rows of the loss."))
-    return Section("emergence", "How enrichment emerges over training", blocks, _finding(context))
+    return Section("emergence", EMERGENCE, blocks, _finding(context, view))
 
 
-def _finding(context: Context) -> str:
+def _finding(context: Context, view: str) -> str:
     """First, highest and last: the median over layers over random directions."""
     parts = []
     for subject in context.subjects:
-        rows = subject.main("enrichment", view="representation", null="haar")
+        rows = subject.main("enrichment", view=view, null="haar")
         known = [point for point in over_training(context, subject, rows, ratio=True) if point.y is not None]
         if known:
             top = max(known, key=lambda point: point.y or 0.0)

@@ -205,17 +205,13 @@ class MarkTable:
 
 
 @dataclass(frozen=True, slots=True)
-class Front:
-    """What a first screen says: the answer, the ladder as signs, and what cannot be said, for one set of choices."""
+class Gap:
+    """The place of a drawing where only the words around it are wanted."""
 
-    choices: dict[str, str]
-    answer: Text
-    ladder: MarkTable | None
-    limits: list[str]
-    note: str = ""
+    id: str
 
 
-Block = Text | Table | Figure | LadderFigure | Concepts | MarkTable
+Block = Text | Table | Figure | LadderFigure | Concepts | MarkTable | Gap
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,8 +226,24 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True)
+class Front:
+    """What a page says under one set of choices: the answer, the ladder as signs, and what cannot be said.
+
+    ``sections`` are the words of its folds under these choices, with a gap for every drawing; empty where they are
+    those that the page begins with.
+    """
+
+    choices: dict[str, str]
+    answer: Text
+    ladder: MarkTable | None
+    limits: list[str]
+    note: str = ""
+    sections: list[Section] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
-    """A whole page; ``fronts`` are its first screen, one for each set of choices, the first as the page begins."""
+    """A whole page; ``fronts`` are what it says, one for each set of choices, the first as the page begins."""
 
     title: str
     subtitle: str
@@ -274,7 +286,9 @@ def plain(value: Any) -> Any:
 
 def packed(figure: Figure | LadderFigure) -> dict[str, Any]:
     """A figure as JSON knows it, with every word of its series once: a series is its words by place, and its points."""
-    made = plain(replace(figure, series=[]) if isinstance(figure, Figure) else figure)
+    made = plain(replace(figure, series=[]) if isinstance(figure, Figure) else replace(figure, tracks=[]))
+    if isinstance(figure, LadderFigure):
+        made |= _packed_tracks(figure.tracks)
     if isinstance(figure, Figure):
         places: dict[str, int] = {}
         keys = list(dict.fromkeys(key for s in figure.series for key in s.tags))
@@ -288,6 +302,24 @@ def packed(figure: Figure | LadderFigure) -> dict[str, Any]:
         ]
         made |= {"keys": keys, "words": list(places)}
     return made
+
+
+def _packed_tracks(tracks: list[Track]) -> dict[str, Any]:
+    """Tracks with every word by its place in a list."""
+    places: dict[str, int] = {}
+    keys = list(dict.fromkeys(key for track in tracks for key in track.tags))
+
+    def place(word: str | None) -> int:
+        return -1 if word is None else places.setdefault(word, len(places))
+
+    def node(n: Node) -> list[Any]:
+        return [place(n.null), place(n.status), place(n.why), _rounded(n.value), _rounded(n.low), _rounded(n.high)]
+
+    made = [
+        [place(t.label), [place(t.tags.get(key)) for key in keys], place(t.last), [node(n) for n in t.nodes]]
+        for t in tracks
+    ]
+    return {"tracks": made, "keys": keys, "words": list(places)}
 
 
 def _trimmed(values: Iterable[Any], least: int) -> list[Any]:

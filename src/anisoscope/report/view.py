@@ -14,6 +14,7 @@ from anisoscope.report.claims import verdict_section
 from anisoscope.report.comparison import comparison_section
 from anisoscope.report.concepts import concepts_section
 from anisoscope.report.drift import drift_section
+from anisoscope.report.following import Follower
 from anisoscope.report.frequency import frequency_section
 from anisoscope.report.front import fronts
 from anisoscope.report.interventions import interventions_section
@@ -91,7 +92,7 @@ def _report(context: Context, sections: list[Section], made: list[Front] | None)
         about(context),
         status(context),
         sections,
-        fronts(seeded) if made is None else made,
+        fronts(seeded, Follower(of_profiles=context.of_profiles).words) if made is None else made,
         answer_figure(context, seeded),
         page_controls(context, seeded),
     )

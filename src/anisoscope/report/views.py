@@ -6,7 +6,7 @@ from anisoscope.report.choices import figure_controls, fits
 from anisoscope.report.reading import Context, Row, Subject
 from anisoscope.report.summary import defined, errors, over_training, summarise
 from anisoscope.report.training import ENRICHMENT, NULL_AT_ONE
-from anisoscope.report.tree import Axis, Block, Control, Figure, Section, Series, Text, values_of
+from anisoscope.report.tree import Axis, Block, Control, Figure, Gap, Section, Series, Text, values_of
 from anisoscope.report.words import interval, number
 from anisoscope.vocabulary import NULLS
 
@@ -15,7 +15,7 @@ PAIR = ("representation", "weight")
 
 def views_section(context: Context) -> Section:
     """Figure, what is forced, and the turns below 1 explained."""
-    chosen = fits(context)
+    chosen = fits(context) if context.drawn else []
     series = [
         s
         for one in chosen
@@ -23,14 +23,14 @@ def views_section(context: Context) -> Section:
         for view in PAIR
         for s in _by_null(context, subject, view, one.tags)
     ]
-    if not series:
+    if not series and context.drawn:
         return Section("views", "Two views", [Text("The run has enrichment in neither of the two views.")])
     blocks: list[Block] = [Text(text) for text in filter(None, map(artefact, context.subjects))]
-    blocks.append(_figure(context, series, chosen[0].tags))
+    blocks.append(_figure(context, series, chosen[0].tags) if context.drawn else Gap("views"))
     blocks += [Text(text, "A turn below 1.", "plain") for s in context.subjects for text in turns(s)]
     ends = [text for text in map(depleted_end, context.subjects) if text is not None]
     blocks += [Text(text, "The last layer.", "plain") for text in ends]
-    if "weight" not in values_of(series, "view"):
+    if context.drawn and "weight" not in values_of(series, "view"):
         blocks.append(Text("The run has no rows of the weight view, so the two cannot be compared."))
     return Section("views", "Two views and their nulls", blocks, _finding(context))
 

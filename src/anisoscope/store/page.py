@@ -38,9 +38,9 @@ class PageProcess:
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_PATIENCE)
 
-    def finish(self) -> None:
-        """Write the page of the closed run, if nobody else does."""
-        if self._process is not None and self._last:
+    def finish(self, *, is_whole: bool) -> None:
+        """Write the page of the closed run, if nobody else does: of one that was stopped or failed nobody may."""
+        if self._process is not None and (self._last or not is_whole):
             with contextlib.suppress(OSError, subprocess.TimeoutExpired):
                 subprocess.run(_command(self._path), timeout=_PATIENCE, **_apart(subprocess.DEVNULL))
         self._process = None

@@ -112,13 +112,16 @@ class Run:
         if self._page is not None and step is not None:  # what is known before training makes no page
             self._page.begin()
 
-    def keep_page(self, *, last: bool = True) -> None:
+    def keep_page(self, *, last: bool = True, at_once: bool = False) -> None:
         """Keep ``report.html`` up to date from the first observation on, by another process; for local runs.
 
-        With ``last`` the page of the closed run is written too.
+        With ``last`` the page of the closed run is written too; that of a run which is stopped or fails always is.
+        ``at_once`` does not wait for rows that this process writes: others may write them.
         """
         if self._folder.local:
             self._page = PageProcess(self._folder.path(""), last=last)
+            if at_once:
+                self._page.begin()
 
     def sink(self, writer: str, **constant: Any) -> Sink:
         """Something with ``write(rows)`` that adds constant columns (``model``, ``role``, ``seed``) to every row."""
@@ -250,7 +253,7 @@ class Run:
         finally:
             self.release()
             if self._page is not None:
-                self._page.finish()
+                self._page.finish(is_whole=self.finished)
 
     def _hashes(self) -> dict[str, str] | None:
         try:

@@ -109,7 +109,13 @@ def planned(sources: Sequence[str], settings: AblateSettings) -> Plan:
 
 
 def begun(
-    plan: Plan, settings: AblateSettings, means: Means, overseer: Overseer, *, out: str | Path | None = None
+    plan: Plan,
+    settings: AblateSettings,
+    means: Means,
+    overseer: Overseer,
+    *,
+    out: str | Path | None = None,
+    page: bool = False,
 ) -> Run:
     """Remove from every model into a new run, by default ``runs/<date-time>-ablate``."""
     folder = out if out is not None else Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-ablate"
@@ -131,10 +137,10 @@ def begun(
         failed={},
         seconds=0.0,
     )
-    return _go_on(run, settings, plan.models, means, overseer)
+    return _go_on(run, settings, plan.models, means, overseer, page=page)
 
 
-def resumed(path: str | Path, means: Means, overseer: Overseer) -> Run:
+def resumed(path: str | Path, means: Means, overseer: Overseer, *, page: bool = False) -> Run:
     """Go on with a study that was stopped or killed; models that failed are tried again."""
     run = open_run(path, write=True)
     try:
@@ -150,7 +156,7 @@ def resumed(path: str | Path, means: Means, overseer: Overseer) -> Run:
     except BaseException:
         run.close()
         raise
-    return _go_on(run, settings, models, means, overseer)
+    return _go_on(run, settings, models, means, overseer, page=page)
 
 
 def removed(job: Job) -> int:
@@ -177,10 +183,12 @@ def removed(job: Job) -> int:
     return len(found.rows)
 
 
-def _go_on(run: Run, settings: AblateSettings, models: Sequence[Model], means: Means, overseer: Overseer) -> Run:
+def _go_on(
+    run: Run, settings: AblateSettings, models: Sequence[Model], means: Means, overseer: Overseer, *, page: bool
+) -> Run:
     """Run what is not done yet; the run is closed whatever happens, and an interrupt leaves what is done."""
     given = settings.model_dump(mode="json")
-    with closing(run) as ending, contextlib.suppress(KeyboardInterrupt):
+    with closing(run, page=page) as ending, contextlib.suppress(KeyboardInterrupt):
         jobs = {job.writer: job for job in (Job(run.path, model, given) for model in models)}
         run.update(status="running", failed={}, reason=None)
         left = [Task(name, removed, (job,)) for name, job in jobs.items() if name not in run.manifest["done"]]

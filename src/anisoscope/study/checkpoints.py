@@ -62,9 +62,10 @@ def studied(
     overseer: Overseer,
     *,
     out: str | Path | None = None,
+    page: bool = False,
 ) -> Run:
     """Study a history into a new run, by default ``runs/<date-time>-checkpoints``."""
-    return begun(charted(sources, settings, plan, overseer), settings, plan, means, overseer, out=out)
+    return begun(charted(sources, settings, plan, overseer), settings, plan, means, overseer, out=out, page=page)
 
 
 def begun(
@@ -75,6 +76,7 @@ def begun(
     overseer: Overseer,
     *,
     out: str | Path | None = None,
+    page: bool = False,
 ) -> Run:
     """Study a course that was charted."""
     folder = out if out is not None else Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-checkpoints"
@@ -103,10 +105,10 @@ def begun(
     )
     for seed, reading in zip(_seeds(settings, plan), readings, strict=True):
         reading.keep(run, seed)
-    return _go_on(run, settings, plan, course.points, means, overseer)
+    return _go_on(run, settings, plan, course.points, means, overseer, page=page)
 
 
-def resumed(path: str | Path, means: Means, overseer: Overseer) -> Run:
+def resumed(path: str | Path, means: Means, overseer: Overseer, *, page: bool = False) -> Run:
     """Go on with a study that was stopped or killed; jobs that failed are tried again."""
     run = open_run(path, write=True)
     try:
@@ -124,7 +126,7 @@ def resumed(path: str | Path, means: Means, overseer: Overseer) -> Run:
     except BaseException:
         run.close()
         raise
-    return _go_on(run, settings, plan, points, means, overseer)
+    return _go_on(run, settings, plan, points, means, overseer, page=page)
 
 
 def estimated(course: Course, settings: Examination, plan: HistoryPlan) -> Size:
@@ -153,10 +155,17 @@ def jobs_of(run_path: str, name: str, settings: Examination, plan: HistoryPlan, 
 
 
 def _go_on(
-    run: Run, settings: Examination, plan: HistoryPlan, points: Sequence[Point], means: Means, overseer: Overseer
+    run: Run,
+    settings: Examination,
+    plan: HistoryPlan,
+    points: Sequence[Point],
+    means: Means,
+    overseer: Overseer,
+    *,
+    page: bool,
 ) -> Run:
     """Run what is not done yet; the run is closed whatever happens."""
-    with closing(run) as ending, contextlib.suppress(KeyboardInterrupt):  # what is done is written
+    with closing(run, page=page) as ending, contextlib.suppress(KeyboardInterrupt):  # what is done is written
         jobs = jobs_of(run.path, str(run.manifest["model"]["name"]), settings, plan, points)
         keeping = Keeping([point.origin for point in points], plan.keep, settings.allow_pickle)
         run.update(status="running", failed={}, reason=None)

@@ -19,8 +19,13 @@ class Ending:
 
 
 @contextlib.contextmanager
-def closing(run: Run) -> Iterator[Ending]:
-    """Close the run at the end: ``failed`` with the reason if an error passes through, else with the status set."""
+def closing(run: Run, *, page: bool = False) -> Iterator[Ending]:
+    """Close the run at the end: ``failed`` with the reason if an error passes through, else with the status set.
+
+    With ``page`` its page is there from the first rows on, also those that jobs in other processes write.
+    """
+    if page:
+        run.keep_page(last=False, at_once=True)
     ending, began, before = Ending(), time.monotonic(), _seconds(run)
 
     def spent() -> float:

@@ -79,7 +79,9 @@ def power_of(settings: InterveneSettings, pilot: str | None) -> dict[str, float]
     }
 
 
-def begun(settings: InterveneSettings, means: Means, overseer: Overseer, *, out: str | Path | None = None) -> Run:
+def begun(
+    settings: InterveneSettings, means: Means, overseer: Overseer, *, out: str | Path | None = None, page: bool = False
+) -> Run:
     """Train a plan into a new run, by default ``runs/<date-time>-intervene``."""
     folder = out if out is not None else Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-intervene"
     data = prepare(
@@ -104,10 +106,10 @@ def begun(settings: InterveneSettings, means: Means, overseer: Overseer, *, out:
         failed={},
         seconds=0.0,
     )
-    return _go_on(run, settings, means, overseer)
+    return _go_on(run, settings, means, overseer, page=page)
 
 
-def resumed(path: str | Path, means: Means, overseer: Overseer) -> Run:
+def resumed(path: str | Path, means: Means, overseer: Overseer, *, page: bool = False) -> Run:
     """Go on with a plan that was stopped or killed; a training that was under way begins anew."""
     run = open_run(path, write=True)
     try:
@@ -121,11 +123,11 @@ def resumed(path: str | Path, means: Means, overseer: Overseer) -> Run:
     except BaseException:
         run.close()
         raise
-    return _go_on(run, settings, means, overseer)
+    return _go_on(run, settings, means, overseer, page=page)
 
 
-def _go_on(run: Run, settings: InterveneSettings, means: Means, overseer: Overseer) -> Run:
-    with closing(run) as ending, contextlib.suppress(KeyboardInterrupt):
+def _go_on(run: Run, settings: InterveneSettings, means: Means, overseer: Overseer, *, page: bool) -> Run:
+    with closing(run, page=page) as ending, contextlib.suppress(KeyboardInterrupt):
         jobs = jobs_of(settings, run.path)
         run.update(status="running", failed={}, reason=None)
         left = [Task(job.writer, trained, (job,)) for job in jobs if job.writer not in run.manifest["done"]]

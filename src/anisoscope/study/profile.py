@@ -61,7 +61,9 @@ def described(located: Located, settings: ProfileSettings) -> Card:
     return card
 
 
-def profile(model: str, settings: ProfileSettings, overseer: Overseer, *, out: str | Path | None = None) -> Run:
+def profile(
+    model: str, settings: ProfileSettings, overseer: Overseer, *, out: str | Path | None = None, page: bool = False
+) -> Run:
     """Profile a model into a new run, by default ``runs/<date-time>-profile``."""
     located = locate(model, allow_pickle=settings.allow_pickle)
     card = described(located, settings)
@@ -83,10 +85,10 @@ def profile(model: str, settings: ProfileSettings, overseer: Overseer, *, out: s
         asked=model,
         done=[],
     )
-    return _go_on(run, card, settings, reading, each, overseer)
+    return _go_on(run, card, settings, reading, each, overseer, page=page)
 
 
-def resume(path: str | Path, overseer: Overseer) -> Run:
+def resume(path: str | Path, overseer: Overseer, *, page: bool = False) -> Run:
     """Go on with a profile that was stopped or killed: stages that are done are not done again."""
     run = open_run(path, write=True)
     try:
@@ -112,15 +114,17 @@ def resume(path: str | Path, overseer: Overseer) -> Run:
         run.close()
         raise
     run.update(status="running", reason=None)
-    return _go_on(run, card, settings, reading, each, overseer)
+    return _go_on(run, card, settings, reading, each, overseer, page=page)
 
 
-def _go_on(run: Run, card: Card, settings: ProfileSettings, reading: Reading, each: int, overseer: Overseer) -> Run:
+def _go_on(
+    run: Run, card: Card, settings: ProfileSettings, reading: Reading, each: int, overseer: Overseer, *, page: bool
+) -> Run:
     """Do the stages that are not done yet."""
     threads = torch.get_num_threads()
     torch.set_num_threads(settings.threads)
     try:
-        with closing(run) as ending, side_by_side(settings.threads) as apply:
+        with closing(run, page=page) as ending, side_by_side(settings.threads) as apply:
             _Profiling(run, card, settings, reading, each, overseer, apply).all()
             ending.status = "finished"
     finally:

@@ -32,7 +32,7 @@ Row = dict[str, Any]
 Told = Callable[[float], None]
 
 
-def theory(settings: Laboratory, overseer: Overseer, *, out: str | Path | None = None) -> Run:
+def theory(settings: Laboratory, overseer: Overseer, *, out: str | Path | None = None, page: bool = False) -> Run:
     """Run every experiment into a new run, by default ``runs/<date-time>-theory``."""
     require_inside(settings.radius, settings.curvature)
     from anisoscope.observe.provenance import provenance  # its imports take seconds, wrong settings should not
@@ -45,7 +45,7 @@ def theory(settings: Laboratory, overseer: Overseer, *, out: str | Path | None =
         seeds=[settings.seed],
         **provenance(),
     )
-    with closing(run) as ending:
+    with closing(run, page=page) as ending:
         with fixed_threads(1):  # thousands of small products, which threads only slow down
             _Experiments(run, settings, overseer).all()
         ending.status = "finished"

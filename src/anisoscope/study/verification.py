@@ -42,7 +42,12 @@ def planned(models: Sequence[str], settings: Verification) -> list[tuple[Card, S
 
 
 def verified(
-    models: Sequence[str], settings: Verification, overseer: Overseer, *, out: str | Path | None = None
+    models: Sequence[str],
+    settings: Verification,
+    overseer: Overseer,
+    *,
+    out: str | Path | None = None,
+    page: bool = False,
 ) -> Run:
     """Check the proxies of one model, and of held-out ones after it, into a new run."""
     cards = [_described(model, settings) for model in models]
@@ -64,7 +69,7 @@ def verified(
     threads = torch.get_num_threads()
     torch.set_num_threads(settings.threads)
     try:
-        with closing(run) as ending:
+        with closing(run, page=page) as ending:
             overseer.begun([card.located.name for card in cards])
             for card, reading in zip(cards, readings, strict=True):
                 _check(run, card, reading, settings, overseer)

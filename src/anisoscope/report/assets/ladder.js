@@ -3,7 +3,14 @@
 
 function drawLadder(figure, state, box) {
   const width = Math.max(Math.floor(box.clientWidth), 260);
-  const tracks = figure.tracks.filter((t) => state.chosen.view === undefined || t.tags.view === state.chosen.view);
+  const only = state.only && state.only.model;
+  const fits = (t) => Object.entries(state.chosen).every(([key, value]) => t.tags[key] === undefined || t.tags[key] === value);
+  const tracks = figure.tracks.filter((t) => fits(t) && (!only || only === ALL.model || t.tags.model === only));
+  if (!tracks.length) {
+    const svg = node("svg", { tabindex: "0", role: "img", "aria-label": figure.alt, class: "chart ladder", viewBox: `0 0 ${width} 90` });
+    svg.append(node("text", { x: 12, y: 48, class: "empty" }, "No rows for this choice; choose another."));
+    return { svg, marks: [] };
+  }
   const most = Math.max(...tracks.map((t) => t.nodes.length));
   const narrow = width < 620;
   const left = narrow ? 24 : 168, right = width - (narrow ? 30 : 60);
@@ -37,7 +44,7 @@ function drawLadder(figure, state, box) {
       parts.forEach((word, j) => {
         svg.append(node("text", { x, y: y - 15 - (parts.length - 1 - j) * 12, "text-anchor": "middle" }, word));
       });
-      const value = n.value === undefined || n.value === null ? "–" : `${shown(n.value)}×`;
+      const value = n.value === null ? "–" : `${shown(n.value)}×`;
       svg.append(node("text", { x, y: y + 24, "text-anchor": "middle", class: "value" }, value));
       marks.push({ track, node: n, x, y, panel: i, group: mark, series: track });
     });
@@ -47,6 +54,6 @@ function drawLadder(figure, state, box) {
 
 function saidOfNode(mark) {
   const n = mark.node;
-  const range = n.low !== undefined && n.high !== undefined ? ` [${shown(n.low)}, ${shown(n.high)}]` : "";
+  const range = n.low !== null && n.high !== null ? ` [${shown(n.low)}, ${shown(n.high)}]` : "";
   return `${mark.track.label}, ${mark.track.tags.view} view\nover ${n.null}: ${shown(n.value)}${range}\n${n.status}: ${n.why || ""}`;
 }

@@ -36,12 +36,14 @@ function bringBack(state, plots, choices) {
   history.scrollRestoration = "manual";
   if (state.theme) document.documentElement.dataset.theme = state.theme;
   const open = new Map(state.open);
-  for (const d of document.querySelectorAll("details")) if (open.has(foldKey(d))) d.open = open.get(foldKey(d));
-  choices.set(state.choices);
+  const unfold = () => { for (const d of document.querySelectorAll("details")) if (open.has(foldKey(d))) d.open = open.get(foldKey(d)); };
+  unfold();
+  const scroll = () => scrollTo({ top: state.scroll, behavior: "instant" });
+  Promise.resolve(choices.set(state.choices)).then(() => { unfold(); scroll(); });  // words may come a moment later
   const kept = new Map(state.plots);
   for (const plot of plots) plot.restore(kept.get(plot.figure.id));
   if (state.focus && document.getElementById(state.focus)) document.getElementById(state.focus).focus({ preventScroll: true });
-  scrollTo({ top: state.scroll, behavior: "instant" });
+  scroll();
 }
 
 function startLive(plots, choices) {

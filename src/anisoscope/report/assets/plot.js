@@ -22,10 +22,15 @@ function saidOfPoint(figure, state, mark) {
 
 // Series come packed: words by their place in a list.
 function unpacked(figure) {
-  if (figure.tracks) return figure;
+  const tagged = (tags) => Object.fromEntries(figure.keys.map((key, i) => [key, figure.words[tags[i]]]).filter(([, word]) => word !== undefined));
+  if (figure.tracks) {
+    const nodeOf = ([name, status, why, value, low, high]) => ({ null: figure.words[name], status: figure.words[status], why: figure.words[why], value, low, high });
+    figure.tracks = figure.tracks.map(([label, tags, last, nodes]) => ({ label: figure.words[label], tags: tagged(tags), last: figure.words[last], nodes: nodes.map(nodeOf) }));
+    return figure;
+  }
   figure.series = figure.series.map(([label, tags, points, isNull, isScattered]) => ({
     label: figure.words[label],
-    tags: Object.fromEntries(figure.keys.map((key, i) => [key, figure.words[tags[i]]]).filter(([, word]) => word !== undefined)),
+    tags: tagged(tags),
     points, null: Boolean(isNull), scattered: Boolean(isScattered),
   }));
   return figure;
@@ -183,6 +188,7 @@ class Plot {
       for (const [chip, key, value] of this.chipsOf) if (key === control.key) chip.setAttribute("aria-pressed", String(!this.state.hidden[key].has(value)));
     }
     this.seed = choices.seed === undefined ? this.seed : choices.seed;
+    if (choices.model !== undefined) this.state.only = { model: choices.model };
     this.draw();
   }
 
@@ -290,8 +296,9 @@ class Plot {
 
   table() {
     if (this.isLadder) {
-      const head = ["label", "view", "null", "status", "value", "low", "high", "why", "last"];
-      const rows = this.figure.tracks.flatMap((t) => t.nodes.map((n) => [t.label, t.tags.view, n.null, n.status, n.value, n.low, n.high, n.why, t.last]));
+      const keys = [...new Set(this.figure.tracks.flatMap((t) => Object.keys(t.tags)))];
+      const head = ["label", ...keys, "null", "status", "value", "low", "high", "why", "last"];
+      const rows = this.figure.tracks.flatMap((t) => t.nodes.map((n) => [t.label, ...keys.map((k) => t.tags[k]), n.null, n.status, n.value, n.low, n.high, n.why, t.last]));
       return [head, ...rows];
     }
     const keys = [...new Set(this.figure.series.flatMap((s) => Object.keys(s.tags)))];
