@@ -133,7 +133,7 @@ def _shown(study: Any, settings: InterveneSettings, pilot: str | None) -> None:
 
 
 def _effects(run: Run) -> None:
-    table = [row for row in run.table().to_pylist() if row["measure"] == "effect"]
+    table = [row for row in run.table().to_pylist() if row["measure"] == "effect" and row["layer"] is None]
     rows = []
     for row in table:
         ends = "" if row["low"] is None else f" [{row['low']:.3g}, {row['high']:.3g}]"
