@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from anisoscope.data.tokens import prepare
-from anisoscope.errors import AnisoscopeError, broken
+from anisoscope.errors import broken
 from anisoscope.evidence.inference import adjust
 from anisoscope.intervene.contrasts import FEWEST, Contrast, contrast, smallest_effect, trend
 from anisoscope.observe.gathering import RESERVOIR_ROWS
@@ -25,7 +25,7 @@ from anisoscope.study.intervene_settings import InterveneSettings
 from anisoscope.study.noting import Noting
 from anisoscope.study.pool import Means, Overseer, Task, session
 from anisoscope.study.pool import run as run_all
-from anisoscope.study.resuming import settings_in
+from anisoscope.study.resuming import gone_on, settings_in
 from anisoscope.verdict import MARGIN, outcome_of_difference
 from anisoscope.vocabulary import EFFECTS, Effect, added, matches
 
@@ -109,19 +109,12 @@ def begun(settings: InterveneSettings, means: Means, overseer: Overseer, *, out:
 
 def resumed(path: str | Path, means: Means, overseer: Overseer) -> Run:
     """Go on with a plan that was stopped or killed; a training that was under way begins anew."""
-    run = open_run(path, write=True)
-    try:
-        if run.manifest.get("kind") != KIND:
-            raise AnisoscopeError(f"{path} is a run of kind {run.manifest.get('kind')!r}, and none of intervene")
-        run.require_current()
-        settings = settings_in(run.manifest, InterveneSettings)
-        if run.finished and not run.manifest.get("failed"):
-            run.close()
-            return run
-    except BaseException:
-        run.close()
-        raise
-    return _go_on(run, settings, means, overseer)
+    return gone_on(
+        path,
+        KIND,
+        lambda run: settings_in(run.manifest, InterveneSettings),
+        lambda run, settings: _go_on(run, settings, means, overseer),
+    )
 
 
 def _go_on(run: Run, settings: InterveneSettings, means: Means, overseer: Overseer) -> Run:
