@@ -472,6 +472,12 @@ MEASURES: dict[str, Measure] = _by_name(
             no_effect=0.0,
         ),
         Measure(
+            "sentence",
+            "causal sentence",
+            "the effect that a causal sentence is about; the variant is the sentence and the outcome",
+            no_effect=0.0,
+        ),
+        Measure(
             "trend", "trend over doses", "slope of an outcome over the doses of an arm, mean over seeds", no_effect=0.0
         ),
         Measure(
@@ -500,6 +506,18 @@ MEASURES: dict[str, Measure] = _by_name(
         Measure("unigram_entropy", "unigram entropy", "loss of a model that knows token frequencies only", unit="nats"),
         Measure("frequency_correlation", "correlation with log count", no_effect=0.0),
         Measure("type_place", "distance of a type to the centroid"),
+        Measure(
+            "probe",
+            "probe",
+            "accuracy of a linear probe of frozen vectors above that of the most frequent label, which is the floor",
+            no_effect=0.0,
+        ),
+        Measure(
+            "probe_selectivity",
+            "selectivity of a probe",
+            "accuracy of a linear probe above that of the same probe on labels drawn once a type, which is the floor",
+            no_effect=0.0,
+        ),
         Measure("bin_loss", "held-out loss", "of targets of one frequency", unit="nats"),
         Measure("bin_enrichment", "enrichment over haar", "enrichment of tokens of one frequency", no_effect=1.0),
         Measure("bin_energy", "share of gradient energy", "of the tokens of one frequency"),
@@ -622,6 +640,16 @@ HEADLINES: dict[str, Headline] = _by_name(
 )
 
 
+PROBES: dict[str, str] = {
+    "sentence order": "whether two sentences stand in their order",
+    "capital": "whether the next word has a capital letter",
+    "document": "which document a sequence is of",
+    "frequency class": "how frequent a token is",
+    "own labels": "the labels of --probe-data",
+}
+"""What linear probes are asked."""
+
+
 @dataclass(frozen=True, slots=True)
 class Effect:
     """A number at the end of a training that a plan of interventions compares between arms.
@@ -706,9 +734,81 @@ EFFECTS: dict[str, Effect] = _by_name(
         ),
         _of_tensor("bell_cosine", "bell of the average cosine over layers", "average_cosine", over="bell"),
         _of_tensor("bell_dimension", "bell of the dimension over layers", "two_nn", variant="probe", over="bell"),
+        *(
+            Effect(
+                f"{measure}_{task.replace(' ', '_')}",
+                f"{label}, {task}",
+                {"measure": measure, "variant": task},
+                layers=True,
+            )
+            for measure, label in (("probe", "probe"), ("probe_selectivity", "selectivity of the probe"))
+            for task in PROBES
+        ),
     ]
 )
 """What a plan of interventions compares, and how its page names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """A causal sentence, the arms that test it in words, and the side of 0 on which its effect must lie.
+
+    ``outcomes`` are effects; the last sentence is about a correlation and names none.
+    """
+
+    name: str
+    text: str
+    arms: str
+    side: Literal["above", "below", "either"]
+    outcomes: tuple[str, ...] = ()
+
+
+SENTENCES: dict[str, Sentence] = _by_name(
+    [
+        Sentence(
+            "flatter-enrichment",
+            "Flatter frequencies weaken tangent enrichment.",
+            "loss-weights, mask-rates and documents with α > 0, zipf with a smaller exponent; minus control",
+            "below",
+            ("enrichment_haar", "enrichment_weight_haar"),
+        ),
+        Sentence(
+            "flatter-curvature",
+            "Flatter frequencies raise visible curvature.",
+            "the same arms",
+            "above",
+            ("visible_curvature",),
+        ),
+        Sentence(
+            "isotropy-alignment",
+            "Isotropy regularisation changes gradient alignment.",
+            "cos and istar, either sign; minus control",
+            "either",
+            ("enrichment_haar", "enrichment_weight_haar", "isotropy_gain"),
+        ),
+        Sentence(
+            "tangent-updates",
+            "Removing the tangent part of the gradient slows learning more than removing as much elsewhere.",
+            "updates without the proxy, minus updates without as many other directions or without as large a share",
+            "above",
+            ("loss",),
+        ),
+        Sentence(
+            "bell-mask",
+            "The bell needs the causal mask.",
+            "causal attention minus the other mask with the same objective (cell)",
+            "above",
+            ("bell_cosine", "bell_dimension"),
+        ),
+        Sentence(
+            "dimension-probes",
+            "Lower dimension goes with better probes at equal loss.",
+            "all arms: correlation of dimension and probes over arms and observations, given step and loss",
+            "below",
+        ),
+    ]
+)
+"""What the page of a plan of interventions gives a verdict on."""
 
 
 def as_plain() -> dict[str, Any]:

@@ -34,6 +34,9 @@ class InterveneCommand(JobOptions, ExaminationRun):
     )
     seeds: int | None = Field(default=None, ge=1, description="Instead of the plan's.")
     steps: int | None = Field(default=None, ge=1, description="Instead of the plan's.")
+    probe_data: str | None = Field(
+        default=None, description="A CSV file with the columns text and label (and document) for one more probe."
+    )
 
 
 def intervene(
@@ -69,13 +72,14 @@ def intervene(
         resume("intervene", options.resume, options, began, named=named, show=_effects)
         return
     given = example() if plan is None else read_toml(plan)
-    changed = {name: value for name, value in given_in(options).items() if name in ("seeds", "steps")}
+    changed = {name: value for name, value in given_in(options).items() if name in ("seeds", "steps", "probe_data")}
     settings = made_of(InterveneSettings, given, changed)
     require_new_run(options.out)
     require_corpus(settings.corpus)
     require_tokeniser(settings.tokeniser)
     from anisoscope.study import intervene as study
 
+    study.require_labels(settings)
     _shown(study, settings, options.pilot)
     if options.dry_run:
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from anisoscope.report.causes import price_figure, sentence_blocks
 from anisoscope.report.reading import Row, Source
 from anisoscope.report.tree import Block, Cell, Section, Table, Text, Tone
 from anisoscope.report.words import counted, interval, listed, number
@@ -16,7 +17,10 @@ def interventions_section(source: Source) -> Section:
     effects = [row for row in source.rows if row["measure"] == "effect" and row["layer"] is None]
     if not effects:
         return Section("effects", "Effects", [Text("The plan has no effects yet: they are computed at its end.")])
-    blocks: list[Block] = [_null(source, effects), *_failed(source)]
+    blocks: list[Block] = [*sentence_blocks(source), _null(source, effects), *_failed(source)]
+    priced = price_figure(effects)
+    if priced is not None:
+        blocks.append(priced)
     blocks.append(_table("effects", "Effects of arms", effects))
     trends = [row for row in source.rows if row["measure"] == "trend"]
     if trends:

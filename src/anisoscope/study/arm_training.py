@@ -33,13 +33,14 @@ from anisoscope.models.twins import IGNORED, Role, Shape, build
 from anisoscope.observe.options import SessionOptions
 from anisoscope.observe.rows import Row, row
 from anisoscope.scope import Scope
-from anisoscope.store.run import open_run
+from anisoscope.store.run import Run, open_run
 from anisoscope.study.arm_lessons import ArmLessons, sequence_chances, words_exponent
 from anisoscope.study.arm_measures import held_batches, held_out_rows, probe_text
 from anisoscope.study.folds import fold_seed
 from anisoscope.study.intervene_settings import PENALTIES, Arm, InterveneSettings
 from anisoscope.study.lessons import collated
 from anisoscope.study.pool import report
+from anisoscope.study.probe_tasks import Task, probe_rows, tasks_of
 
 OBSERVED = (0.0, 0.3, 0.7, 1.0)  # of the steps
 
@@ -93,6 +94,7 @@ class _Training:
     model: Any
     law: FrequencyLaw | None
     trained_on: np.ndarray  # (V,), how often a type was asked for, by its weight
+    tasks: list[Task]
 
     @classmethod
     def of(cls, job: Job) -> _Training:
@@ -120,7 +122,8 @@ class _Training:
             elif arm.kind == "documents":
                 lessons.chances = sequence_chances(data, job.dose)
         model = build("twin", settings.role, shape, seed=job.seed, attention=attention, objective=objective).train()
-        return cls(job, settings, data, lessons, model, law, np.zeros(data.vocabulary))
+        tasks = tasks_of(data, settings.probe_data, seed=settings.first_seed) if settings.probes else []
+        return cls(job, settings, data, lessons, model, law, np.zeros(data.vocabulary), tasks)
 
     @property
     def corpus(self) -> str:
@@ -162,7 +165,7 @@ def trained(job: Job) -> int:
     settings = job.plan
     report(0.0, "reading")
     training = _Training.of(job)
-    about = {"model": job.label, "role": settings.role, "seed": job.seed}
+    about: Row = {"model": job.label, "role": settings.role, "seed": job.seed}
     run = open_run(job.run)
     due = sorted({min(settings.steps - 1, round(share * settings.steps)) for share in OBSERVED})
     optimizer = torch.optim.AdamW(
@@ -188,6 +191,8 @@ def trained(job: Job) -> int:
         attached.callback(scope.close)
         penalty = _attached(training, optimizer, attached)
         for step in range(settings.steps):
+            if step in due:
+                _between(training, run, job, about, step)
             with scope.step():
                 loss = training.loss(training.batch(step))
                 whole = loss if penalty is None else loss + penalty()
@@ -226,10 +231,22 @@ def _attached(
     return attached.enter_context(Regularizer(training.model, made, weight=job.dose, layers=arm.layers))
 
 
+def _between(training: _Training, run: Run, job: Job, about: Row, step: int) -> None:
+    """Held-out loss and probes of the weights that an observation is of."""
+    rows = _held_rows(training, step)
+    if training.settings.probes:
+        rows += probe_rows(training.model, training.tasks, {"step": step}, seed=training.settings.first_seed)
+    run.write(f"{job.writer}-between-{step}", [found | about for found in rows])
+
+
+def _held_rows(training: _Training, step: int) -> list[Row]:
+    batches = held_batches(training.data, training.settings, training.role)
+    return held_out_rows(training.model, training.data, batches, {"step": step})
+
+
 def _own_rows(training: _Training, step: int) -> list[Row]:
     common = {"step": step}
-    batches = held_batches(training.data, training.settings, training.role)
-    return held_out_rows(training.model, training.data, batches, common) + _law_rows(training, common)
+    return _held_rows(training, step) + _law_rows(training, common)
 
 
 def _law_rows(training: _Training, common: Row) -> list[Row]:

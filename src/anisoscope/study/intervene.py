@@ -25,7 +25,9 @@ from anisoscope.study.intervene_settings import InterveneSettings
 from anisoscope.study.noting import Noting
 from anisoscope.study.pool import Means, Overseer, Task, session
 from anisoscope.study.pool import run as run_all
+from anisoscope.study.probe_tasks import read_labels
 from anisoscope.study.resuming import gone_on, settings_in
+from anisoscope.study.sentences import sentence_rows
 from anisoscope.verdict import MARGIN, outcome_of_difference
 from anisoscope.vocabulary import EFFECTS, Effect, added, matches
 
@@ -79,8 +81,15 @@ def power_of(settings: InterveneSettings, pilot: str | None) -> dict[str, float]
     }
 
 
+def require_labels(settings: InterveneSettings) -> None:
+    """Raise for a file of labels that no probe could be fitted on."""
+    if settings.probe_data is not None:
+        read_labels(settings.probe_data)
+
+
 def begun(settings: InterveneSettings, means: Means, overseer: Overseer, *, out: str | Path | None = None) -> Run:
     """Train a plan into a new run, by default ``runs/<date-time>-intervene``."""
+    require_labels(settings)
     folder = out if out is not None else Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-intervene"
     data = prepare(
         settings.corpus,
@@ -124,8 +133,9 @@ def _go_on(run: Run, settings: InterveneSettings, means: Means, overseer: Overse
         left = [Task(job.writer, trained, (job,)) for job in jobs if job.writer not in run.manifest["done"]]
         with session(means):
             run_all(left, means, Noting(run, overseer))
-        rows = effect_rows(run.table().to_pylist(), settings)
-        run.write("effects", rows)
+        rows = run.table().to_pylist()
+        run.write("effects", effect_rows(rows, settings))
+        run.write("sentences", sentence_rows(rows, outcome_values(rows, settings), settings))
         ending.status = "finished"
     return run
 

@@ -129,6 +129,10 @@ class InterveneSettings(Settings):
     ] = Field(default=("representation", "weight"), min_length=1, description="Views that are judged.")
     targets: bool = Field(default=False, description="Add nulls of permuted labels (one extra pass each).")
     resamples: int = Field(default=199, ge=19, description="Draws of each null.")
+    probes: bool = Field(default=True, description="Linear probes of every layer at every observation.")
+    probe_data: str | None = Field(
+        default=None, description="A CSV file with the columns text and label (and document): one more probe."
+    )
     threads: int = Field(default=1, ge=1, description="Threads of a training, the same wherever it runs.")
     margin: float = Field(
         default=0.02,
