@@ -25,6 +25,7 @@ PENALTIES: dict[str, Callable[[int], Any]] = {
     "TangentReg, rank 32": lambda width: TangentReg(torch.eye(width, 32)),
     "CurvatureReg": lambda width: CurvatureReg(),
     "SpectralDecay": lambda width: SpectralDecay(),
+    "SpectralDecay, every pass": lambda width: SpectralDecay(every=1),
 }
 
 
@@ -63,7 +64,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", choices=SHAPES, default="cpu")
     parser.add_argument("--rounds", type=int, default=8)
-    parser.add_argument("--block", type=int, default=10, help="steps a block")
+    parser.add_argument("--block", type=int, default=20, help="steps a block, so many that each layer has its turn")
     parser.add_argument("--out")
     given = parser.parse_args()
     training = Penalised(given.device, compiled=False)
@@ -79,7 +80,8 @@ def main() -> None:
             print(lines[-1], flush=True)
     table = ["| penalty | on | bare, ms a step | with it, ms a step | cost |", "|---|---|---:|---:|---:|", *lines]
     told = ", ".join(f"{name} {value}" for name, value in shape.items())
-    made_by = f"Made by `python -m bench.regularizers --device {given.device}`: {told}; 4,096 rows (curvature: 1,024)."
+    rows = "4,096 rows (IStar: 2,048, curvature: 1,024)"
+    made_by = f"Made by `python -m bench.regularizers --device {given.device}`: {told}; {rows}."
     folder = Path(given.out) if given.out else RESULTS
     publish(f"regularizers-{given.device}", "Cost of penalties", made_by, table, {"rows": lines}, folder)
 

@@ -472,9 +472,24 @@ MEASURES: dict[str, Measure] = _by_name(
             no_effect=0.0,
         ),
         Measure(
+            "sentence",
+            "causal sentence",
+            "the effect that a causal sentence is about; the variant is the sentence and the outcome",
+            no_effect=0.0,
+        ),
+        Measure(
             "trend", "trend over doses", "slope of an outcome over the doses of an arm, mean over seeds", no_effect=0.0
         ),
-        Measure("realised_exponent", "realised exponent", "slope of the new token law on the old one; floor: as asked"),
+        Measure(
+            "realised_exponent",
+            "realised exponent",
+            "slope of the new token law on the old one; floor: as asked",
+            variants=(
+                ("law", ""),
+                ("drawn", "realised exponent, of what was trained on"),
+                ("words", "exponent of the synthetic language, by its words"),
+            ),
+        ),
         Measure("removed_variance", "removed variance", "share of the stream's variance inside what was removed"),
         Measure(
             "router_load",
@@ -491,6 +506,19 @@ MEASURES: dict[str, Measure] = _by_name(
         Measure("unigram_entropy", "unigram entropy", "loss of a model that knows token frequencies only", unit="nats"),
         Measure("frequency_correlation", "correlation with log count", no_effect=0.0),
         Measure("type_place", "distance of a type to the centroid"),
+        Measure(
+            "probe",
+            "probe",
+            "accuracy of a linear probe of frozen vectors above that of the most frequent label, which is the floor",
+            no_effect=0.0,
+        ),
+        Measure(
+            "probe_selectivity",
+            "selectivity of a probe",
+            "accuracy of a linear probe above that of the same probe on labels drawn once a type, which is the floor",
+            no_effect=0.0,
+        ),
+        Measure("bin_loss", "held-out loss", "of targets of one frequency", unit="nats"),
         Measure("bin_enrichment", "enrichment over haar", "enrichment of tokens of one frequency", no_effect=1.0),
         Measure("bin_energy", "share of gradient energy", "of the tokens of one frequency"),
         Measure("bin_isotropy_loss", "share of lost isotropy", "of the tokens of one frequency"),
@@ -612,14 +640,175 @@ HEADLINES: dict[str, Headline] = _by_name(
 )
 
 
-EFFECTS: dict[str, str] = {
-    "loss": "held-out loss, nats",
-    "enrichment_haar": "enrichment over haar (logarithm)",
-    "isotropy_gain": "isotropy gain of gradients",
-    "isoscore_activations": "IsoScore* of activations",
-    "isoscore_gradients": "IsoScore* of gradients",
+PROBES: dict[str, str] = {
+    "sentence order": "whether two sentences stand in their order",
+    "capital": "whether the next word has a capital letter",
+    "document": "which document a sequence is of",
+    "frequency class": "how frequent a token is",
+    "own labels": "the labels of --probe-data",
 }
-"""Headlines that a plan of interventions compares, and how its page names them."""
+"""What linear probes are asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """A number at the end of a training that a plan of interventions compares between arms.
+
+    ``over`` says how it comes from the rows that match: the ``median`` of them, or the ``bell`` of a profile over
+    layers, its highest inner layer minus the higher end. A ``ratio`` is compared as a logarithm. Of one with ``layers``
+    the effect is told layer by layer too.
+    """
+
+    name: str
+    label: str
+    where: dict[str, str | None]
+    over: Literal["median", "bell"] = "median"
+    ratio: bool = False
+    layers: bool = False
+
+
+def _enriched(view: str, null: str) -> Effect:
+    where = _MAIN | {"measure": "enrichment", "view": view, "null": null}
+    own = "enrichment_haar" if (view, null) == ("representation", "haar") else f"enrichment_{view}_{null}"
+    words = f"enrichment over {null}" + ("" if view == "representation" else f", {view} view")
+    return Effect(own, words, where, ratio=True, layers=True)
+
+
+def _of_tensor(name: str, label: str, measure: str, tensor: str = "activations", **more: Any) -> Effect:
+    where = {"measure": measure, "variant": more.pop("variant", None), "view": "representation", "tensor": tensor}
+    return Effect(name, label, where | {"subset": more.pop("subset", "all")}, layers=True, **more)
+
+
+EFFECTS: dict[str, Effect] = _by_name(
+    [
+        Effect("loss", "held-out loss, nats", {"measure": "loss", "variant": "held-out"}),
+        *(
+            Effect(
+                f"loss_{name.replace(' ', '_')}",
+                f"held-out loss of {name} targets, nats",
+                {"measure": "bin_loss", "subset": f"target tokens {k + 1}/{len(BINS)}"},
+            )
+            for k, name in enumerate(BINS)
+        ),
+        *(
+            _enriched(view, null)
+            for view in ("representation", "weight")
+            for null in ("haar", "pairing", "axes", "init", "targets", "targets-uniform")
+            if view == "weight" or null != "pairing"
+        ),
+        Effect(
+            "isotropy_gain",
+            "isotropy gain of gradients",
+            _MAIN | {"measure": "isotropy_gain", "view": "representation", "variant": None},
+            layers=True,
+        ),
+        _of_tensor("isoscore_activations", "IsoScore* of activations", "isoscore_star"),
+        _of_tensor("isoscore_gradients", "IsoScore* of gradients", "isoscore_star", "gradients"),
+        _of_tensor("average_cosine", "average cosine of activations", "average_cosine"),
+        _of_tensor("two_nn", "TwoNN dimension", "two_nn", variant="probe"),
+        _of_tensor("participation_ratio", "participation ratio of activations", "participation_ratio"),
+        _of_tensor("spectral_decay", "spectral decay of activations", "spectral_decay"),
+        Effect(
+            "visible_curvature",
+            "visible curvature around types",
+            {"measure": "bin_visible_curvature", "variant": None, "view": "representation"},
+            ratio=True,
+            layers=True,
+        ),
+        _of_tensor(
+            "curvature", "root mean square curvature", "curvature", variant="rms", subset="no-first", ratio=True
+        ),
+        _of_tensor(
+            "frequency_distance",
+            "correlation of log count with the distance of a type",
+            "frequency_correlation",
+            variant="distance, plain, spearman",
+            subset="no-first",
+        ),
+        _of_tensor(
+            "frequency_spread",
+            "correlation of log count with the spread of a type",
+            "frequency_correlation",
+            variant="spread, spearman",
+            subset="no-first",
+        ),
+        _of_tensor("bell_cosine", "bell of the average cosine over layers", "average_cosine", over="bell"),
+        _of_tensor("bell_dimension", "bell of the dimension over layers", "two_nn", variant="probe", over="bell"),
+        *(
+            Effect(
+                f"{measure}_{task.replace(' ', '_')}",
+                f"{label}, {task}",
+                {"measure": measure, "variant": task},
+                layers=True,
+            )
+            for measure, label in (("probe", "probe"), ("probe_selectivity", "selectivity of the probe"))
+            for task in PROBES
+        ),
+    ]
+)
+"""What a plan of interventions compares, and how its page names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """A causal sentence, the arms that test it in words, and the side of 0 on which its effect must lie.
+
+    ``outcomes`` are effects; the last sentence is about a correlation and names none.
+    """
+
+    name: str
+    text: str
+    arms: str
+    side: Literal["above", "below", "either"]
+    outcomes: tuple[str, ...] = ()
+
+
+SENTENCES: dict[str, Sentence] = _by_name(
+    [
+        Sentence(
+            "flatter-enrichment",
+            "Flatter frequencies weaken tangent enrichment.",
+            "loss-weights, mask-rates and documents with α > 0, zipf with a smaller exponent; minus control",
+            "below",
+            ("enrichment_haar", "enrichment_weight_haar"),
+        ),
+        Sentence(
+            "flatter-curvature",
+            "Flatter frequencies raise visible curvature.",
+            "the same arms",
+            "above",
+            ("visible_curvature",),
+        ),
+        Sentence(
+            "isotropy-alignment",
+            "Isotropy regularisation changes gradient alignment.",
+            "cos and istar, either sign; minus control",
+            "either",
+            ("enrichment_haar", "enrichment_weight_haar", "isotropy_gain"),
+        ),
+        Sentence(
+            "tangent-updates",
+            "Removing the tangent part of the gradient slows learning more than removing as much elsewhere.",
+            "updates without the proxy, minus updates without as many other directions or without as large a share",
+            "above",
+            ("loss",),
+        ),
+        Sentence(
+            "bell-mask",
+            "The bell needs the causal mask.",
+            "causal attention minus the other mask with the same objective (cell)",
+            "above",
+            ("bell_cosine", "bell_dimension"),
+        ),
+        Sentence(
+            "dimension-probes",
+            "Lower dimension goes with better probes at equal loss.",
+            "all arms: correlation of dimension and probes over arms and observations, given step and loss",
+            "below",
+        ),
+    ]
+)
+"""What the page of a plan of interventions gives a verdict on."""
 
 
 def as_plain() -> dict[str, Any]:

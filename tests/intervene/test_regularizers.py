@@ -293,6 +293,35 @@ def test_accumulated_passes_each_have_their_own_penalty():
     assert values[0] != values[1]
 
 
+def test_layers_take_turns_and_weigh_as_much_over_all_passes():
+    model, seen, total = tiny(), [], 0.0
+    with Regularizer(model, CosReg(), weight=0.5, every=4) as penalty:
+        for _ in range(8):
+            model(**batch(0))
+            value = float(penalty().detach())
+            seen.append(value)
+            total += value
+        model(**batch(0))
+        state = penalty.state_dict()
+    with Regularizer(model, CosReg(), weight=0.5) as each:
+        model(**batch(0))
+        whole = float(each().detach())
+    assert [bool(value) for value in seen] == [True, False, True, False] * 2
+    assert total == pytest.approx(8 * whole, rel=1e-5)
+    assert seen[0] == pytest.approx(0.5 * 4 * float(each.values[1]), rel=1e-5)
+    with Regularizer(model, CosReg(), weight=0.5, every=4) as again:
+        again.load_state_dict(state | {"passes": torch.tensor(1)})
+        model(**batch(0))
+        assert float(again()) == 0.0  # the second pass is nobody's turn
+
+
+def test_a_spectral_decay_is_asked_in_every_20th_pass_unless_told_otherwise():
+    assert Regularizer(tiny(), SpectralDecay(), weight=1.0).every == 20
+    assert Regularizer(tiny(), SpectralDecay(every=3), weight=1.0).every == 3
+    assert Regularizer(tiny(), SpectralDecay(), weight=1.0, every=1).every == 1
+    assert Regularizer(tiny(), IStar(), weight=1.0).every == 1
+
+
 def test_what_a_regularizer_remembers_goes_on():
     model = tiny()
     with Regularizer(model, IStar(), weight=1.0) as first:
@@ -321,6 +350,7 @@ def compiled():
         (lambda: Regularizer(tiny(), CosReg(), weight=float("nan")), "finite number"),
         (lambda: Regularizer(tiny(), CosReg(), weight=1.0, layers=(0,)), r"numbers in 1…2"),
         (lambda: Regularizer(tiny(), CosReg(), weight=1.0, layers=()), r"numbers in 1…2"),
+        (lambda: Regularizer(tiny(), CosReg(), weight=1.0, every=0), "whole number of passes"),
         (lambda: Regularizer(compiled(), CosReg(), weight=1.0), "not be compiled"),
         (lambda: IStar(zeta=1.0), "zeta"),
         (lambda: IStar(decay=2.0), "decay"),

@@ -56,6 +56,13 @@ def plan(*arms, **changed):
         ({"name": "x", "kind": "istar", "doses": [1], "layers": [3]}, {}, r"must lie in 1…2"),
         ({"name": "control", "kind": "istar", "doses": [1]}, {}, "other than control"),
         ({"name": "x", "kind": "istar", "doses": [1], "dosis": 2}, {}, "--arms is not a setting"),
+        ({"name": "x", "kind": "cell", "doses": [1]}, {}, "must name attention or objective"),
+        ({"name": "x", "kind": "cell", "attention": "none", "doses": [1]}, {}, "which has no doses"),
+        ({"name": "x", "kind": "cell", "attention": "both"}, {}, "attention must be one of causal"),
+        ({"name": "x", "kind": "cell", "attention": "bidirectional"}, {}, "must not see it.*use attention prefix"),
+        ({"name": "x", "kind": "cell", "objective": "next-token"}, {"role": "encoder"}, "must not see it"),
+        ({"name": "x", "kind": "cell", "attention": "causal"}, {}, "must differ from the control"),
+        ({"name": "x", "kind": "istar", "doses": [1], "attention": "none"}, {}, "are for arms of kind cell"),
         (ISTAR, {"heads": 3}, "multiple of heads"),
         (ISTAR, {"seeds": 400}, "at most 500 trainings, got 1200"),
     ],
@@ -91,7 +98,7 @@ def planted(settings, shift, noise=0.1, seed=0):
 def test_effects_are_paired_and_the_null_arm_shows_nothing():
     settings = plan({"name": "istar", "kind": "istar", "doses": [-1.0, 1.0, 2.0]}, seeds=6)
     rows = planted(settings, shift=2.0)
-    found = {(r["measure"], r["model"]): r for r in effect_rows(rows, settings)}
+    found = {(r["measure"], r["model"]): r for r in effect_rows(rows, settings) if r["layer"] is None}
     values = {r["model"]: {} for r in rows}
     for r in rows:
         values[r["model"]][r["seed"]] = r["value"]
@@ -154,8 +161,10 @@ def test_a_plan_is_trained_resumed_and_reported(tmp_path, quiet, monkeypatch):
     assert {name.split("-")[0] for name in run.manifest["failed"]} == {"bad_1"}
     assert all("diverged" in why for why in run.manifest["failed"].values())
     rows = run.table().to_pylist()
-    effects = {(r["model"], r["variant"]): r for r in rows if r["measure"] == "effect"}
-    assert len({outcome for _, outcome in effects}) == 5
+    effects = {(r["model"], r["variant"]): r for r in rows if r["measure"] == "effect" and r["layer"] is None}
+    assert {"loss", "loss_rarest", "isoscore_activations", "enrichment_weight_pairing", "spectral_decay"} & {
+        outcome for _, outcome in effects
+    } == {"loss", "loss_rarest", "isoscore_activations", "enrichment_weight_pairing"}  # too narrow for a decay
     for (model, _), found in effects.items():
         if model == "null":
             assert (found["value"], found["p"]) == (0.0, 1.0)
@@ -167,7 +176,8 @@ def test_a_plan_is_trained_resumed_and_reported(tmp_path, quiet, monkeypatch):
     monkeypatch.setattr(arm_training, "_attached", real)
     again = resumed(tmp_path / "run", Means(), quiet)
     assert again.manifest["failed"] == {}
-    after = {(r["model"], r["variant"]): r["value"] for r in again.table().to_pylist() if r["measure"] == "effect"}
+    table = [r for r in again.table().to_pylist() if r["measure"] == "effect" and r["layer"] is None]
+    after = {(r["model"], r["variant"]): r["value"] for r in table}
     assert all(after[key] == found["value"] for key, found in effects.items() if key[0] != "bad 1")
     assert math.isfinite(after["bad 1", "loss"])
     assert power_of(settings, str(tmp_path / "run"))["loss"] > 0

@@ -11,8 +11,9 @@ from pydantic import Field
 from rich.console import Console
 
 from anisoscope.cli.closing import end_with_answer
-from anisoscope.cli.early import require_corpus, require_new_run, require_paths, require_run, require_tokeniser
+from anisoscope.cli.early import require_corpus, require_new_run, require_paths, require_tokeniser
 from anisoscope.cli.examining import ExaminationRun, display
+from anisoscope.cli.resuming import again, means_of, resume
 from anisoscope.cli.showing import print_table, visible
 from anisoscope.errors import broken
 from anisoscope.study.ablate_settings import AblateSettings
@@ -25,7 +26,6 @@ from anisoscope.vocabulary import EQUAL_DISPLACEMENT, REMOVAL_CONTROLS
 if TYPE_CHECKING:
     from anisoscope.store.run import Run
     from anisoscope.study.ablate import Plan
-    from anisoscope.study.pool import Means
 
 _SHOWN = 40
 
@@ -72,7 +72,7 @@ def ablate(
     began = time.monotonic()
     jobs = part_of(options, JobOptions)
     if options.resume is not None:
-        _resumed(models, options, jobs, began)
+        resume("ablate", options.resume, options, began, named=["models"] if models else [], show=_costs)
         return
     if not models:
         raise broken("ablate needs a model", "none", "name a folder, a GGUF file, a hub name or a run")
@@ -93,35 +93,10 @@ def ablate(
         return
     with display() as overseer:
         run = study.begun(
-            plan, settings, _means(jobs, settings.threads), overseer, out=options.out, page=options.report
+            plan, settings, means_of(jobs, settings.threads), overseer, out=options.out, page=options.report
         )
     _costs(run)
-    end_with_answer(run, began, report=options.report, again=f"Go on with: anisoscope ablate --resume {run.path}")
-
-
-def _resumed(models: tuple[str, ...], options: AblateCommand, jobs: JobOptions, began: float) -> None:
-    may = {"resume", "report", *JobOptions.model_fields}
-    extra = [*(["models"] if models else []), *sorted(given_in(options).keys() - may)]
-    if extra:
-        what = f"--resume with {', '.join(extra)}"
-        raise broken("a study that goes on must keep its own settings", what, "leave them out")
-    assert options.resume is not None, "asked for"
-    there = require_run(options.resume, "ablate")
-    from anisoscope.study import ablate as study
-
-    if there.finished and not there.manifest.get("failed"):
-        tell(Console(), f"{options.resume} is finished; there is nothing left to do")
-    threads = int(there.manifest.get("config", {}).get("threads", 1))
-    with display() as overseer:
-        run = study.resumed(options.resume, _means(jobs, threads), overseer, page=options.report)
-    end_with_answer(run, began, report=options.report, again=f"Go on with: anisoscope ablate --resume {run.path}")
-
-
-def _means(jobs: JobOptions, threads: int) -> Means:
-    from anisoscope.study.pool import Means
-
-    memory = None if jobs.memory is None else int(jobs.memory * (1 << 30))
-    return Means(ray=jobs.ray, threads=threads, gpus=jobs.gpus, memory=memory, retries=jobs.retries)
+    end_with_answer(run, began, report=options.report, again=again("ablate", run.path))
 
 
 def _shown(plan: Plan) -> None:

@@ -10,10 +10,10 @@ from pydantic import Field
 from rich.console import Console
 
 from anisoscope.cli.closing import end_with_answer
-from anisoscope.cli.early import require_corpus, require_new_run, require_run, require_tokeniser
+from anisoscope.cli.early import require_corpus, require_new_run, require_tokeniser
 from anisoscope.cli.examining import ExaminationRun, display
+from anisoscope.cli.resuming import again, means_of, resume
 from anisoscope.cli.showing import print_table
-from anisoscope.errors import broken
 from anisoscope.study.intervene_settings import ARMS, InterveneSettings, example
 from anisoscope.study.model_settings import JobOptions
 from anisoscope.study.options import given_in, made_of, part_of, read_toml
@@ -21,7 +21,6 @@ from anisoscope.visible import tell
 
 if TYPE_CHECKING:
     from anisoscope.store.run import Run
-    from anisoscope.study.pool import Means
 
 
 class InterveneCommand(JobOptions, ExaminationRun):
@@ -35,6 +34,9 @@ class InterveneCommand(JobOptions, ExaminationRun):
     )
     seeds: int | None = Field(default=None, ge=1, description="Instead of the plan's.")
     steps: int | None = Field(default=None, ge=1, description="Instead of the plan's.")
+    probe_data: str | None = Field(
+        default=None, description="A CSV file with the columns text and label (and document) for one more probe."
+    )
 
 
 def intervene(
@@ -66,49 +68,26 @@ def intervene(
     began = time.monotonic()
     jobs = part_of(options, JobOptions)
     if options.resume is not None:
-        _resumed(plan, options, jobs, began)
+        named = [] if plan is None else ["PLAN"]
+        resume("intervene", options.resume, options, began, named=named, show=_effects)
         return
     given = example() if plan is None else read_toml(plan)
-    changed = {name: value for name, value in given_in(options).items() if name in ("seeds", "steps")}
+    changed = {name: value for name, value in given_in(options).items() if name in ("seeds", "steps", "probe_data")}
     settings = made_of(InterveneSettings, given, changed)
     require_new_run(options.out)
     require_corpus(settings.corpus)
     require_tokeniser(settings.tokeniser)
     from anisoscope.study import intervene as study
 
+    study.require_labels(settings)
     _shown(study, settings, options.pilot)
     if options.dry_run:
         return
     with display() as overseer:
-        run = study.begun(settings, _means(jobs, settings.threads), overseer, out=options.out, page=options.report)
+        means = means_of(jobs, settings.threads)
+        run = study.begun(settings, means, overseer, out=options.out, page=options.report)
     _effects(run)
-    end_with_answer(run, began, report=options.report, again=f"Go on with: anisoscope intervene --resume {run.path}")
-
-
-def _resumed(plan: str | None, options: InterveneCommand, jobs: JobOptions, began: float) -> None:
-    may = {"resume", "report", *JobOptions.model_fields}
-    extra = [*(["PLAN"] if plan is not None else []), *sorted(given_in(options).keys() - may)]
-    if extra:
-        what = f"--resume with {', '.join(extra)}"
-        raise broken("a plan that goes on must keep its own settings", what, "leave them out")
-    assert options.resume is not None, "asked for"
-    there = require_run(options.resume, "intervene")
-    from anisoscope.study import intervene as study
-
-    if there.finished and not there.manifest.get("failed"):
-        tell(Console(), f"{options.resume} is finished; there is nothing left to do")
-    threads = int(there.manifest.get("config", {}).get("threads", 1))
-    with display() as overseer:
-        run = study.resumed(options.resume, _means(jobs, threads), overseer, page=options.report)
-    _effects(run)
-    end_with_answer(run, began, report=options.report, again=f"Go on with: anisoscope intervene --resume {run.path}")
-
-
-def _means(jobs: JobOptions, threads: int) -> Means:
-    from anisoscope.study.pool import Means
-
-    memory = None if jobs.memory is None else int(jobs.memory * (1 << 30))
-    return Means(ray=jobs.ray, threads=threads, gpus=jobs.gpus, memory=memory, retries=jobs.retries)
+    end_with_answer(run, began, report=options.report, again=again("intervene", run.path))
 
 
 def _shown(study: Any, settings: InterveneSettings, pilot: str | None) -> None:
@@ -136,7 +115,7 @@ def _shown(study: Any, settings: InterveneSettings, pilot: str | None) -> None:
 
 
 def _effects(run: Run) -> None:
-    table = [row for row in run.table().to_pylist() if row["measure"] == "effect"]
+    table = [row for row in run.table().to_pylist() if row["measure"] == "effect" and row["layer"] is None]
     rows = []
     for row in table:
         ends = "" if row["low"] is None else f" [{row['low']:.3g}, {row['high']:.3g}]"

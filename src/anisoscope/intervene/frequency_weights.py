@@ -85,6 +85,29 @@ def document_rates(documents: Sequence[np.ndarray], counts: Tensor, alpha: float
     return rates, slope(known, made / max(float(rates @ lengths), 1e-300))
 
 
+def drawn_exponent(counts: np.ndarray, drawn: np.ndarray) -> float:
+    """The β under which what was drawn, ``∝ count^β``, is likeliest: 1 is the law of the counts, 0 a flat one.
+
+    Every token counts once, so that types that were drawn seldom or never do no harm, as they would to a slope of
+    logarithms. Types without a count are left out; NaN where nothing is left or all counts are equal.
+
+    >>> counts = np.array([8.0, 4.0, 2.0, 1.0])
+    >>> round(drawn_exponent(counts, counts), 6), round(drawn_exponent(counts, counts**0.5), 6)
+    (1.0, 0.5)
+    """
+    seen = counts > 0
+    logs, made = np.log(counts[seen].astype(float)), drawn[seen].astype(float)
+    if not len(logs) or made.sum() <= 0 or logs.max() == logs.min():
+        return math.nan
+    # The mean of log c under c^β rises with β: the likeliest β gives the mean that was drawn.
+    target, low, high = float(made @ logs / made.sum()), -8.0, 8.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        law = np.exp(middle * (logs - logs.max()))
+        low, high = (middle, high) if float(law @ logs / law.sum()) < target else (low, middle)
+    return (low + high) / 2
+
+
 def slope(counts: np.ndarray, made: np.ndarray) -> float:
     """The slope of ``log made`` on ``log count`` over the types that have both; NaN where all counts are equal."""
     both = (counts > 0) & (made > 0)

@@ -19,6 +19,8 @@ from anisoscope.intervene.sums import Cloud, gathered, over_processes, processes
 from anisoscope.stats.moments import Moments
 
 ROWS = 4096
+SCORE_ROWS = 2048  # of IStar: two products of (N, D) a layer are what it costs, and its reference is a running one
+DECAY_EVERY = 20  # passes between two eigendecompositions of a layer
 _FIRST_PLACE = 11  # of the eigenvalues that a decay is fitted to, as in its definition
 _FEWEST_PLACES = 20
 _TINY = 1e-30
@@ -66,7 +68,7 @@ class IStar:
     zeta: float = 0.2
     reference: Literal["running", "trace"] = "running"
     decay: float = 0.99
-    rows: int | None = ROWS
+    rows: int | None = SCORE_ROWS
     _moments: Moments | None = None
 
     def __post_init__(self) -> None:
@@ -117,11 +119,13 @@ class SpectralDecay:
     """``(α̂ − α)²``, α̂ the spectral decay of the covariance: a positive weight draws it towards ``alpha``.
 
     α̂ is minus the slope of ``log λ_i`` on ``log i`` over ``i = 11 … min(D, n − 1)//2``. The derivative of an eigenvalue
-    is that of a Rayleigh quotient: equal eigenvalues do no harm.
+    is that of a Rayleigh quotient: equal eigenvalues do no harm. It takes an eigendecomposition, so a
+    ``Regularizer`` asks each layer in every ``every``-th pass only, with that many times the weight.
     """
 
     alpha: float = 1.0
     rows: int | None = ROWS
+    every: int = DECAY_EVERY
 
     def __call__(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """The squared distance of the decay from the one asked for."""

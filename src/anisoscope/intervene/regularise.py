@@ -26,6 +26,9 @@ class Regularizer:
     computed and the training is bit-identical to one without it. Under data parallelism the penalties of this module
     are those of the whole batch.
 
+    With ``every`` each layer is asked in every n-th pass only, with n times the weight; layers take turns, so that no
+    pass is much dearer than another. By default it is the penalty's own: 20 for ``SpectralDecay``, else 1.
+
     >>> import torch
     >>> from anisoscope.models.twins import Shape, build
     >>> model = build("twin", "decoder", Shape(layers=2, width=16, heads=2, vocabulary=50, length=16), seed=0)
@@ -46,6 +49,7 @@ class Regularizer:
         weight: float,
         layers: Sequence[int] | None = None,
         sites: Sites | Sequence[str] | None = None,
+        every: int | None = None,
     ) -> None:
         found = choose_sites(model, sites)
         blocks = len(found.blocks)
@@ -61,10 +65,15 @@ class Regularizer:
                 type(unwrapped(model)).__name__,
                 "pass the model before torch.compile, and train it uncompiled",
             )
+        every = getattr(penalty, "every", 1) if every is None else every
+        if isinstance(every, bool) or not isinstance(every, int) or every < 1:
+            raise broken("every must be a whole number of passes, from 1", repr(every), "use 1 for each pass")
         self.weight, self._model, self._sites = float(weight), model, found
+        self.every = every
+        self._passes = 0  # that were asked for
         self.penalties = {layer: copy.deepcopy(penalty) for layer in chosen}
         self.values: dict[int, Tensor] = {}
-        """The penalty of each layer at the last call, without gradient and weight."""
+        """The penalty of each layer when it was last asked, without gradient and weight."""
         self._hidden: dict[int, Tensor] = {}
         self._batch: Batch | None = None
         self._called = 0
@@ -86,37 +95,52 @@ class Regularizer:
         self._hidden.clear()
 
     def __call__(self) -> Tensor:
-        """``weight · Σ penalty`` over layers of the latest forward pass; each pass can be asked for once."""
+        """``weight · every · Σ penalty`` over the layers whose turn it is, of the latest forward pass.
+
+        Each pass can be asked for once.
+        """
+        nothing = torch.zeros((), device=next(self._model.parameters()).device)
         if not self.weight:
-            return torch.zeros((), device=next(self._model.parameters()).device)
+            return nothing
         hidden, self._hidden = self._hidden, {}
-        missing = sorted(self.penalties.keys() - hidden.keys())
+        due = self._due()
+        self._passes += 1
+        missing = sorted(due - hidden.keys())
         if missing:
             raise AnisoscopeError(
                 f"no forward pass went through layers {missing} since the last call: call the model inside `with`, and "
                 "the penalty once after each pass"
             )
+        if not due:
+            return nothing
         mask = None if self._batch is None else self._batch.mask
         total: Tensor | None = None
         with torch.autocast(next(iter(hidden.values())).device.type, enabled=False):
-            for layer, penalty in self.penalties.items():
-                x = hidden[layer]
+            for layer in sorted(due):
+                x, penalty = hidden[layer], self.penalties[layer]
                 found = penalty(x, None if mask is None else mask.to(x.device))
                 self.values[layer] = found.detach()
                 total = found if total is None else total + found.to(total.device)
         assert total is not None, "there is at least one layer"
-        return self.weight * total
+        return self.weight * self.every * total
+
+    def _due(self) -> set[int]:
+        """The layers whose turn it is: their places are spread evenly over ``every`` passes."""
+        count, place = len(self.penalties), self._passes % self.every
+        return {layer for k, layer in enumerate(self.penalties) if k * self.every // count == place}
 
     def state_dict(self) -> dict[str, Tensor]:
         """What penalties remember, for a checkpoint."""
-        return {
+        own = {
             f"{layer}.{name}": value
             for layer, penalty in self.penalties.items()
             for name, value in getattr(penalty, "state_dict", dict)().items()
         }
+        return own | {"passes": torch.tensor(self._passes)}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Go on where a checkpoint was."""
+        self._passes = int(state.get("passes", 0))
         for layer, penalty in self.penalties.items():
             own = {name.partition(".")[2]: value for name, value in state.items() if name.startswith(f"{layer}.")}
             getattr(penalty, "load_state_dict", lambda given: None)(own)
@@ -130,7 +154,7 @@ class Regularizer:
         if in_backward():  # a recomputation
             return
         self._called += 1
-        if self._called in self.penalties and torch.is_grad_enabled():
+        if torch.is_grad_enabled() and self._called in self._due():
             hidden = output
             while not isinstance(hidden, Tensor):
                 hidden = next(iter(hidden.values())) if isinstance(hidden, dict) else hidden[0]

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from anisoscope.errors import AnisoscopeError, broken
+from anisoscope.models.cells import USUAL, require_cell
 
 try:
     from transformers import (
@@ -62,7 +63,10 @@ class Shape:
 
 
 class TwinConfig(GPTNeoXConfig):
-    """The configuration of a twin; ``causal`` says which of the two it is."""
+    """The configuration of a twin; ``causal`` says which of the two it is.
+
+    Of a twin that is neither, ``causal`` says that it is asked for the next token, and ``attention`` what it sees.
+    """
 
     model_type = "anisoscope_twin"
 
@@ -71,7 +75,8 @@ class Twin(GPTNeoXPreTrainedModel):
     """GPT-NeoX blocks whose attention is causal or not, as ``config.causal`` says.
 
     A causal twin is asked for the next token (labels are shifted inside, as transformers' decoders do); the other for
-    the labels where they are. The loss is the mean over labelled positions; ``IGNORED`` is no label.
+    the labels where they are. The loss is the mean over labelled positions; ``IGNORED`` is no label. With
+    ``config.attention`` the mask is chosen apart from the objective.
     """
 
     config_class = TwinConfig
@@ -79,6 +84,8 @@ class Twin(GPTNeoXPreTrainedModel):
     def __init__(self, config: TwinConfig) -> None:
         super().__init__(config)
         self.causal = bool(getattr(config, "causal", True))
+        self.attention = str(getattr(config, "attention", None) or ("causal" if self.causal else "bidirectional"))
+        self.shifted = self.causal
         self.gpt_neox = GPTNeoXModel(config)
         self.output = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         self.post_init()
@@ -93,19 +100,35 @@ class Twin(GPTNeoXPreTrainedModel):
         """Logits, and the loss where labels are given."""
         mask_BT = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         seen_BTT = mask_BT.bool()[:, None, None, :].expand(-1, 1, input_ids.shape[1], -1)
-        if self.causal:
+        prefix_BT = self.prefix(mask_BT)
+        if self.attention == "prefix":
+            seen_BTT = seen_BTT & (seen_BTT.tril() | prefix_BT[:, None, None, :])
+        elif self.attention == "causal":
             seen_BTT = seen_BTT.tril()
+        elif self.attention == "none":
+            seen_BTT = torch.zeros_like(seen_BTT)
         # A padded row of queries that sees nothing would be NaN: it sees itself, and counts for nothing.
         seen_BTT = seen_BTT | torch.eye(input_ids.shape[1], dtype=torch.bool, device=input_ids.device)
         hidden = self.gpt_neox(input_ids=input_ids, attention_mask=seen_BTT, use_cache=False).last_hidden_state
         logits_BTV = self.output(hidden)
         loss: Any = None
         if labels is not None:
-            asked, given = (logits_BTV[:, :-1], labels[:, 1:]) if self.causal else (logits_BTV, labels)
+            asked, given = self.asked(logits_BTV, labels, prefix_BT)
             loss = nn.functional.cross_entropy(
                 asked.flatten(0, 1).float(), given.flatten().long(), ignore_index=IGNORED
             )
         return MaskedLMOutput(loss=loss, logits=cast(Any, logits_BTV))
+
+    def prefix(self, mask_BT: Tensor) -> Tensor:
+        """Which positions every other one sees: the first half of the tokens of each sequence, or none at all."""
+        if self.attention != "prefix":
+            return torch.zeros_like(mask_BT, dtype=torch.bool)
+        return mask_BT.bool() & (2 * mask_BT.long().cumsum(1) <= mask_BT.long().sum(1, keepdim=True))
+
+    def asked(self, logits_BTV: Tensor, labels_BT: Tensor, prefix_BT: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits and the labels they are asked for; a token that others see before it comes is not asked for."""
+        given_BT = labels_BT.masked_fill(prefix_BT, IGNORED)
+        return (logits_BTV[:, :-1], given_BT[:, 1:]) if self.shifted else (logits_BTV, given_BT)
 
 
 # So that a twin that was saved is loaded like any other model.
@@ -114,8 +137,24 @@ AutoModelForCausalLM.register(TwinConfig, Twin, exist_ok=True)
 AutoModelForMaskedLM.register(TwinConfig, Twin, exist_ok=True)
 
 
-def build(pairing: Pairing, role: Role, shape: Shape, *, seed: int) -> Any:
-    """One model of a pair with random weights; embedding and output are not tied."""
+def build(
+    pairing: Pairing,
+    role: Role,
+    shape: Shape,
+    *,
+    seed: int,
+    attention: str | None = None,
+    objective: str | None = None,
+) -> Any:
+    """One model of a pair with random weights; embedding and output are not tied.
+
+    ``attention`` and ``objective`` make a twin that is neither of the pair; its weights are those of the pair's.
+    """
+    usual = USUAL[role]
+    cell = attention or usual[0], objective or usual[1]
+    require_cell(*cell)
+    if pairing != "twin" and cell != usual:
+        raise broken("mask and objective can be chosen for twins", pairing, "use twin")
     torch.manual_seed(seed)
     if pairing == "twin" or role == "decoder":
         given: dict[str, Any] = {
@@ -139,6 +178,8 @@ def build(pairing: Pairing, role: Role, shape: Shape, *, seed: int) -> Any:
             return GPTNeoXForCausalLM(GPTNeoXConfig(**given))
         config = TwinConfig(**given)
         config.causal = role == "decoder"
+        if cell != usual:
+            config.causal, config.attention = cell[1] == "next-token", cell[0]
         return Twin(config)
     common: dict[str, Any] = {
         "hidden_size": shape.width,

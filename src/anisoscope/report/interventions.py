@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from anisoscope.report.causes import price_figure, sentence_blocks
 from anisoscope.report.reading import Row, Source
 from anisoscope.report.tree import Block, Cell, Section, Table, Text, Tone
 from anisoscope.report.words import counted, interval, listed, number
 from anisoscope.verdict import ABOVE, BELOW
-from anisoscope.vocabulary import EFFECTS
+from anisoscope.vocabulary import EFFECTS, MEASURES
 
 _TONES: dict[str, Tone] = {"above": "yes", "below": "no"}
 
 
 def interventions_section(source: Source) -> Section:
     """In words, then every arm by every outcome."""
-    effects = [row for row in source.rows if row["measure"] == "effect"]
+    effects = [row for row in source.rows if row["measure"] == "effect" and row["layer"] is None]
     if not effects:
         return Section("effects", "Effects", [_trained(source), *_failed(source)], open=True)
-    blocks: list[Block] = [_null(source, effects), *_failed(source)]
+    blocks: list[Block] = [*sentence_blocks(source), _null(source, effects), *_failed(source)]
+    priced = price_figure(effects)
+    if priced is not None:
+        blocks.append(priced)
     blocks.append(_table("effects", "Effects of arms", effects))
     trends = [row for row in source.rows if row["measure"] == "trend"]
     if trends:
@@ -63,18 +67,23 @@ def _failed(source: Source) -> list[Text]:
 
 
 def _table(name: str, title: str, rows: list[Row]) -> Table:
-    outcomes = [o for o in EFFECTS if any(row["variant"] == o for row in rows)]
-    by_arm: dict[str, dict[str, Row]] = {}
+    arms = list(dict.fromkeys(str(row["model"]) for row in rows))
+    by_outcome: dict[str, dict[str, Row]] = {}
     for row in rows:
-        by_arm.setdefault(str(row["model"]), {})[str(row["variant"])] = row
-    cells = [[Cell(arm), *(_cell(found.get(outcome)) for outcome in outcomes)] for arm, found in by_arm.items()]
+        by_outcome.setdefault(str(row["variant"]), {})[str(row["model"])] = row
+    cells = [
+        [Cell(EFFECTS[outcome].label if outcome in EFFECTS else outcome), *(_cell(found.get(arm)) for arm in arms)]
+        for outcome, found in by_outcome.items()
+    ]
     caption = (
         "Arm minus control at the same seed, mean over seeds with Student's 95 % interval (from 3 seeds on), at the "
-        "end of training; loss is the price. Outcomes: above or below (the interval excludes 0 and q ≤ 0.05, adjusted "
+        "end of training; loss is the price. Numbers of layers are medians over layers; ratios are compared as "
+        "logarithms. Outcomes: above or below (the interval excludes 0 and q ≤ 0.05, adjusted "
         "over the outcomes of an arm and dose), equal (the 90 % interval lies within the margin declared before the "
-        "run), or cannot tell; below each, the smallest effect that plans of this size would find in 80 % of cases."
+        "run), or cannot tell; below each, the smallest effect that plans of this size would find in 80 % of cases. "
+        "An arm with another objective or corpus has another loss, which is not compared with that of the control."
     )
-    return Table(name, title, caption, ["arm and dose", *(EFFECTS.get(o, o) for o in outcomes)], cells)
+    return Table(name, title, caption, ["outcome", *arms], cells)
 
 
 def _cell(row: Row | None) -> Cell:
@@ -89,8 +98,21 @@ def _cell(row: Row | None) -> Cell:
 
 def _realised(rows: list[Row]) -> Table:
     made = [
-        [Cell(str(row["model"])), Cell(str(row["seed"])), Cell(number(row["floor"])), Cell(number(row["value"]))]
+        [
+            Cell(str(row["model"])),
+            Cell(str(row["seed"])),
+            Cell(MEASURES["realised_exponent"].variant_label(row["variant"])),
+            Cell("–" if row["floor"] is None else number(row["floor"])),
+            Cell(number(row["value"]), row["note"]),
+        ]
         for row in rows
     ]
-    caption = "The slope of the token law that was trained on against the corpus's own, on logarithms; 1 is the corpus."
-    return Table("realised", "Token laws as realised", caption, ["arm and dose", "seed", "asked", "realised"], made)
+    caption = (
+        "Of weights and rates: the slope of the new law of tokens on the corpus's own, over types, on logarithms; 1 "
+        "is the corpus. Of what was trained on: the exponent of the corpus's counts under which the tokens that were "
+        "asked for, by their weight, are likeliest. By its words: the exponent of the synthetic language under which "
+        "the words that were trained on are likeliest."
+    )
+    return Table(
+        "realised", "Token laws as realised", caption, ["arm and dose", "seed", "what", "asked", "realised"], made
+    )

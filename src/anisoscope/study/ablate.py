@@ -23,7 +23,7 @@ from anisoscope.study.noting import Noting
 from anisoscope.study.pool import Means, Overseer, Task, report, session
 from anisoscope.study.pool import run as run_all
 from anisoscope.study.profile import TRAINED, about
-from anisoscope.study.resuming import incomplete, recorded, settings_in
+from anisoscope.study.resuming import gone_on, incomplete, recorded, settings_in
 from anisoscope.study.sizing import rate_of
 from anisoscope.vocabulary import added
 
@@ -142,21 +142,13 @@ def begun(
 
 def resumed(path: str | Path, means: Means, overseer: Overseer, *, page: bool = False) -> Run:
     """Go on with a study that was stopped or killed; models that failed are tried again."""
-    run = open_run(path, write=True)
-    try:
-        if run.manifest.get("kind") != KIND:
-            raise AnisoscopeError(f"{path} is a run of kind {run.manifest.get('kind')!r}, and none of ablate")
-        run.require_current()
+
+    def read(run: Run) -> tuple[AblateSettings, tuple[Model, ...]]:
         settings = settings_in(run.manifest, AblateSettings)
         with incomplete(str(path)):
-            models = tuple(Model(**model) for model in recorded(run.manifest, "plan", "models"))
-        if run.finished and not run.manifest.get("failed"):
-            run.close()
-            return run
-    except BaseException:
-        run.close()
-        raise
-    return _go_on(run, settings, models, means, overseer, page=page)
+            return settings, tuple(Model(**model) for model in recorded(run.manifest, "plan", "models"))
+
+    return gone_on(path, KIND, read, lambda run, needed: _go_on(run, *needed, means, overseer, page=page))
 
 
 def removed(job: Job) -> int:

@@ -10,6 +10,7 @@ import contextlib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -18,22 +19,30 @@ from torch import Tensor, nn
 
 from anisoscope.data.tokens import Tokenised, prepare
 from anisoscope.errors import AnisoscopeError
-from anisoscope.intervene.frequency_weights import FrequencyLaw, frequency_weights, masking_rates, weighted_loss
+from anisoscope.intervene.frequency_weights import (
+    FrequencyLaw,
+    drawn_exponent,
+    frequency_weights,
+    masking_rates,
+    weighted_loss,
+)
 from anisoscope.intervene.penalties import CosReg, CurvatureReg, IStar, SpectralDecay
 from anisoscope.intervene.regularise import Regularizer
 from anisoscope.intervene.updates import UpdateProjection
-from anisoscope.models.twins import Shape, build
+from anisoscope.models.twins import IGNORED, Role, Shape, build
 from anisoscope.observe.options import SessionOptions
 from anisoscope.observe.rows import Row, row
 from anisoscope.scope import Scope
-from anisoscope.store.run import open_run
+from anisoscope.store.run import Run, open_run
+from anisoscope.study.arm_lessons import ArmLessons, sequence_chances, words_exponent
+from anisoscope.study.arm_measures import held_batches, held_out_rows, probe_text
 from anisoscope.study.folds import fold_seed
 from anisoscope.study.intervene_settings import PENALTIES, Arm, InterveneSettings
-from anisoscope.study.lessons import Lessons, collated
+from anisoscope.study.lessons import collated
 from anisoscope.study.pool import report
+from anisoscope.study.probe_tasks import Task, probe_rows, tasks_of
 
 OBSERVED = (0.0, 0.3, 0.7, 1.0)  # of the steps
-_HELD = 4  # batches of held-out text
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,19 +77,10 @@ class Job:
         return f"{self.label.replace(' ', '_').replace('+', '')}-{self.seed}"
 
 
-class _ByType(Lessons):
-    """Masked tokens are chosen with a rate of their own type."""
-
-    rates: np.ndarray | None = None
-
-    def _masked(self, ids_T: np.ndarray, mask_T: np.ndarray, number: int) -> tuple[np.ndarray, np.ndarray]:
-        if self.rates is None:
-            return super()._masked(ids_T, mask_T, number)
-        constant, self._mask_rate = self._mask_rate, self.rates[ids_T]  # pyright: ignore[reportAttributeAccessIssue]
-        try:
-            return super()._masked(ids_T, mask_T, number)
-        finally:
-            self._mask_rate = constant
+@lru_cache(maxsize=2)
+def prepared(corpus: str, **options: Any) -> Tokenised:
+    """A corpus as sequences, kept for the jobs that come after in this process."""
+    return prepare(corpus, **options)
 
 
 @dataclass(slots=True, eq=False)
@@ -90,16 +90,17 @@ class _Training:
     job: Job
     settings: InterveneSettings
     data: Tokenised
-    lessons: _ByType
+    lessons: ArmLessons
     model: Any
     law: FrequencyLaw | None
+    trained_on: np.ndarray  # (V,), how often a type was asked for, by its weight
+    tasks: list[Task]
 
     @classmethod
     def of(cls, job: Job) -> _Training:
         settings, arm = job.plan, job.of_arm
-        changes_corpus = arm is not None and arm.kind == "zipf"
-        data = prepare(
-            f"zipf:{job.dose:g}" if changes_corpus else settings.corpus,
+        data = prepared(
+            settings.corpus if arm is None or arm.kind != "zipf" else f"zipf:{job.dose:g}",
             length=settings.length,
             vocabulary=settings.vocabulary,
             tokeniser=settings.tokeniser,
@@ -107,49 +108,56 @@ class _Training:
         )
         shape = Shape(settings.layers, settings.width, settings.heads, data.vocabulary, settings.length, data.pad_id)
         samples = settings.steps * settings.batch
-        lessons = _ByType(data, settings.role, samples=samples, seed=job.seed, mask_rate=settings.mask_rate)
+        attention, objective = settings.cell_of(arm)
+        role: Role = "decoder" if objective == "next-token" else "encoder"
+        lessons = ArmLessons(data, role, samples=samples, seed=job.seed, mask_rate=settings.mask_rate)
         law = None
-        if arm is not None and arm.kind in ("loss-weights", "mask-rates") and job.dose:
+        if arm is not None and job.dose:
             counts = torch.from_numpy(data.counts())
             if arm.kind == "mask-rates":
                 law = masking_rates(counts, job.dose, rate=settings.mask_rate)
                 lessons.rates = law.values.numpy()
-            else:
+            elif arm.kind == "loss-weights":
                 law = frequency_weights(counts, job.dose)
-        model = build("twin", settings.role, shape, seed=job.seed).train()
-        return cls(job, settings, data, lessons, model, law)
+            elif arm.kind == "documents":
+                lessons.chances = sequence_chances(data, job.dose)
+        model = build("twin", settings.role, shape, seed=job.seed, attention=attention, objective=objective).train()
+        tasks = tasks_of(data, settings.probe_data, seed=settings.first_seed) if settings.probes else []
+        return cls(job, settings, data, lessons, model, law, np.zeros(data.vocabulary), tasks)
+
+    @property
+    def corpus(self) -> str:
+        """The name of what it is trained on."""
+        arm = self.job.of_arm
+        return f"zipf:{self.job.dose:g}" if arm is not None and arm.kind == "zipf" else self.settings.corpus
+
+    @property
+    def role(self) -> Role:
+        """What it is asked for, as lessons know it."""
+        return "decoder" if self.model.shifted else "encoder"
 
     def batch(self, step: int) -> dict[str, Tensor]:
         size = self.settings.batch
-        return collated([self.lessons[k] for k in range(step * size, (step + 1) * size)])
+        found = collated([self.lessons[k] for k in range(step * size, (step + 1) * size)])
+        found["labels"] = found["labels"].masked_fill(self.model.prefix(found["attention_mask"]), IGNORED)
+        return found
 
     def loss(self, given: Mapping[str, Tensor]) -> Tensor:
         output = self.model(**given)
-        arm = self.job.of_arm
-        if arm is None or arm.kind != "loss-weights" or self.law is None:
+        labels = given["labels"][:, 1:] if self.model.shifted else given["labels"]
+        made = np.bincount(labels[labels != IGNORED].numpy(), minlength=len(self.trained_on))
+        if not self._weighs:
+            self.trained_on += made
             return output.loss
-        logits, labels = output.logits, given["labels"]
-        if self.settings.role == "decoder":
-            logits, labels = logits[:, :-1], labels[:, 1:]
+        assert self.law is not None, "it weighs by a law"
+        self.trained_on += made * self.law.values.numpy()
+        logits = output.logits[:, :-1] if self.model.shifted else output.logits
         return weighted_loss(logits, labels, self.law.values)
 
-    def held_out(self) -> float:
-        """The mean loss of a token of held-out text, the same text for every arm of the corpus."""
-        settings = self.settings
-        samples = min(len(self.data.held.ids), _HELD * settings.batch)
-        lessons = Lessons(
-            self.data, settings.role, samples=samples, seed=settings.first_seed, mask_rate=settings.mask_rate, held=True
-        )
-        self.model.eval()
-        with torch.no_grad():
-            parts = [
-                collated([lessons[k] for k in range(start, min(start + settings.batch, samples))])
-                for start in range(0, samples, settings.batch)
-            ]
-            counts = [int((part["labels"] != -100).sum()) for part in parts]
-            losses = [float(self.model(**part).loss) for part in parts]
-        self.model.train()
-        return float(np.average(losses, weights=counts))
+    @property
+    def _weighs(self) -> bool:
+        arm = self.job.of_arm
+        return arm is not None and arm.kind == "loss-weights" and self.law is not None
 
 
 def trained(job: Job) -> int:
@@ -157,7 +165,7 @@ def trained(job: Job) -> int:
     settings = job.plan
     report(0.0, "reading")
     training = _Training.of(job)
-    about = {"model": job.label, "role": settings.role, "seed": job.seed}
+    about: Row = {"model": job.label, "role": settings.role, "seed": job.seed}
     run = open_run(job.run)
     due = sorted({min(settings.steps - 1, round(share * settings.steps)) for share in OBSERVED})
     optimizer = torch.optim.AdamW(
@@ -169,7 +177,10 @@ def trained(job: Job) -> int:
         steps=settings.steps,
         schedule=due,
         rank=settings.rank,
-        views=("representation",),
+        views=settings.views,
+        targets=settings.targets,
+        probe=probe_text(training.data),
+        frequency=training.data.counts(),
         resamples=settings.resamples,
         seed=fold_seed([training.batch(step) for step in due], seed=job.seed),
         strict=True,
@@ -180,6 +191,8 @@ def trained(job: Job) -> int:
         attached.callback(scope.close)
         penalty = _attached(training, optimizer, attached)
         for step in range(settings.steps):
+            if step in due:
+                _between(training, run, job, about, step)
             with scope.step():
                 loss = training.loss(training.batch(step))
                 whole = loss if penalty is None else loss + penalty()
@@ -218,13 +231,44 @@ def _attached(
     return attached.enter_context(Regularizer(training.model, made, weight=job.dose, layers=arm.layers))
 
 
+def _between(training: _Training, run: Run, job: Job, about: Row, step: int) -> None:
+    """Held-out loss and probes of the weights that an observation is of."""
+    rows = _held_rows(training, step)
+    if training.settings.probes:
+        rows += probe_rows(training.model, training.tasks, {"step": step}, seed=training.settings.first_seed)
+    run.write(f"{job.writer}-between-{step}", [found | about for found in rows])
+
+
+def _held_rows(training: _Training, step: int) -> list[Row]:
+    batches = held_batches(training.data, training.settings, training.role)
+    return held_out_rows(training.model, training.data, batches, {"step": step})
+
+
 def _own_rows(training: _Training, step: int) -> list[Row]:
-    common = {"step": step, "subset": "all"}
-    found = [row(**common, measure="loss", variant="held-out", value=training.held_out())]
-    if training.law is not None:
-        law = training.law
+    common = {"step": step}
+    return _held_rows(training, step) + _law_rows(training, common)
+
+
+def _law_rows(training: _Training, common: Row) -> list[Row]:
+    """The law of the tokens that were asked for, against that of the corpus: measured, not assumed."""
+    job, arm, law = training.job, training.job.of_arm, training.law
+    common = common | {"subset": "all", "measure": "realised_exponent"}
+    found = []
+    if law is not None:
         note = f"{law.at_limit:.1%} of the tokens at the limit" if law.at_limit else None
-        found.append(row(**common, measure="realised_exponent", value=law.realised, floor=law.asked, note=note))
+        found.append(row(**common, value=law.realised, floor=law.asked, note=note))
+    asked = None if arm is None or arm.kind not in ("loss-weights", "mask-rates") or not job.dose else 1 - job.dose
+    if arm is None or arm.kind == "null":
+        asked = 1.0
+    counts = training.data.counts()
+    made = drawn_exponent(counts, training.trained_on)
+    n = round(float(training.trained_on.sum()))
+    found.append(row(**common, variant="drawn", value=made, floor=asked, n=n))
+    corpus = training.corpus
+    if corpus.startswith("zipf:"):
+        exponent = words_exponent(training.data, training.lessons.came(), seed=training.settings.first_seed)
+        changed = arm is not None and arm.kind == "documents" and job.dose
+        found.append(row(**common, variant="words", value=exponent, floor=None if changed else float(corpus[5:])))
     return found
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from anisoscope.data.tokens import prepare
-from anisoscope.errors import AnisoscopeError, broken
+from anisoscope.errors import broken
 from anisoscope.evidence.inference import adjust
 from anisoscope.intervene.contrasts import FEWEST, Contrast, contrast, smallest_effect, trend
 from anisoscope.observe.gathering import RESERVOIR_ROWS
@@ -25,14 +25,16 @@ from anisoscope.study.intervene_settings import InterveneSettings
 from anisoscope.study.noting import Noting
 from anisoscope.study.pool import Means, Overseer, Task, session
 from anisoscope.study.pool import run as run_all
-from anisoscope.study.resuming import settings_in
+from anisoscope.study.probe_tasks import read_labels
+from anisoscope.study.resuming import gone_on, settings_in
+from anisoscope.study.sentences import sentence_rows
 from anisoscope.verdict import MARGIN, outcome_of_difference
-from anisoscope.vocabulary import EFFECTS, HEADLINES, added, headline_values
+from anisoscope.vocabulary import EFFECTS, Effect, added, matches
 
 KIND = "intervene"
 _FIXED = 8.0  # seconds of a job beside its steps: reading, building, four small evaluations
 _SCOPE_FACTOR = 1.6  # of bare training, with the four observations that a job makes
-Values = dict[str, dict[tuple[str, float], dict[int, float]]]  # by outcome, arm and dose, seed
+Values = dict[tuple[str, int | None], dict[tuple[str, float], dict[int, float]]]  # by outcome and layer, arm, seed
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,7 @@ def power_of(settings: InterveneSettings, pilot: str | None) -> dict[str, float]
         raise broken("a pilot must be an earlier run of intervene", pilot, "leave --pilot out for a first plan")
     spreads: dict[str, list[float]] = {}
     for found in run.table().to_pylist():
-        if found["measure"] == "effect" and found["se"]:
+        if found["measure"] == "effect" and found["se"] and found["layer"] is None:
             spreads.setdefault(found["variant"], []).append(found["se"] * math.sqrt(found["n"]))
     if not spreads:
         raise broken("a pilot must have effects with an error, of at least 3 seeds", pilot, "name another run")
@@ -79,10 +81,17 @@ def power_of(settings: InterveneSettings, pilot: str | None) -> dict[str, float]
     }
 
 
+def require_labels(settings: InterveneSettings) -> None:
+    """Raise for a file of labels that no probe could be fitted on."""
+    if settings.probe_data is not None:
+        read_labels(settings.probe_data)
+
+
 def begun(
     settings: InterveneSettings, means: Means, overseer: Overseer, *, out: str | Path | None = None, page: bool = False
 ) -> Run:
     """Train a plan into a new run, by default ``runs/<date-time>-intervene``."""
+    require_labels(settings)
     folder = out if out is not None else Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-intervene"
     data = prepare(
         settings.corpus,
@@ -111,19 +120,12 @@ def begun(
 
 def resumed(path: str | Path, means: Means, overseer: Overseer, *, page: bool = False) -> Run:
     """Go on with a plan that was stopped or killed; a training that was under way begins anew."""
-    run = open_run(path, write=True)
-    try:
-        if run.manifest.get("kind") != KIND:
-            raise AnisoscopeError(f"{path} is a run of kind {run.manifest.get('kind')!r}, and none of intervene")
-        run.require_current()
-        settings = settings_in(run.manifest, InterveneSettings)
-        if run.finished and not run.manifest.get("failed"):
-            run.close()
-            return run
-    except BaseException:
-        run.close()
-        raise
-    return _go_on(run, settings, means, overseer, page=page)
+    return gone_on(
+        path,
+        KIND,
+        lambda run: settings_in(run.manifest, InterveneSettings),
+        lambda run, settings: _go_on(run, settings, means, overseer, page=page),
+    )
 
 
 def _go_on(run: Run, settings: InterveneSettings, means: Means, overseer: Overseer, *, page: bool) -> Run:
@@ -133,83 +135,106 @@ def _go_on(run: Run, settings: InterveneSettings, means: Means, overseer: Overse
         left = [Task(job.writer, trained, (job,)) for job in jobs if job.writer not in run.manifest["done"]]
         with session(means):
             run_all(left, means, Noting(run, overseer))
-        rows = effect_rows(run.table().to_pylist(), settings)
-        run.write("effects", rows)
+        rows = run.table().to_pylist()
+        run.write("effects", effect_rows(rows, settings))
+        run.write("sentences", sentence_rows(rows, outcome_values(rows, settings), settings))
         ending.status = "finished"
     return run
 
 
 def effect_rows(rows: Iterable[Mapping[str, Any]], settings: InterveneSettings) -> list[Row]:
-    """Effects of every arm and dose on every outcome at the end of training, with q over the outcomes of an arm."""
+    """Effects of every arm and dose on every outcome at the end of training, with q over the outcomes of an arm.
+
+    Those that have layers are told layer by layer too, with q over outcomes and layers of an arm and dose.
+    """
+    rows = list(rows)
     values = outcome_values(rows, settings)
-    family = len(values)
-    found: list[Row] = []
-    for arm in settings.every_arm:
-        trends: list[Row] = []
-        for dose in arm.every_dose:
-            of_dose = []
-            for outcome, cells in values.items():
-                control = cells.get(("control", 0.0), {})
-                effect = contrast(cells.get((arm.name, dose), {}), control, family=family)
-                of_dose.append(_row("effect", outcome, effect, control) | {"model": arm.label(dose), "parameter": dose})
-            found += _judged(of_dose, settings, values)
-        start = settings.control_dose.get(arm.name, 0.0)
-        if len({*arm.doses, start}) > 2:
-            for outcome, cells in values.items():
-                control = cells.get(("control", 0.0), {})
-                doses = {start: control} | {dose: cells.get((arm.name, dose), {}) for dose in arm.doses}
-                trends.append(_row("trend", outcome, trend(doses, family=family), control) | {"model": arm.name})
-            found += _judged(trends, settings, values)
+    found = _effects(values, settings)
+    found += _effects(outcome_values(rows, settings, by_layer=True), settings, trends=False)
     return [one | {"role": settings.role, "step": settings.steps} for one in found]
 
 
-def outcome_values(rows: Iterable[Mapping[str, Any]], settings: InterveneSettings) -> Values:
-    """The last value of every outcome, by arm, dose and seed; ratios as logarithms."""
+def _effects(values: Values, settings: InterveneSettings, *, trends: bool = True) -> list[Row]:
+    family = len(values)
+    found: list[Row] = []
+    for arm in settings.every_arm:
+        for dose in arm.every_dose:
+            of_dose = []
+            for (outcome, layer), cells in values.items():
+                control = cells.get(("control", 0.0), {})
+                effect = contrast(cells.get((arm.name, dose), {}), control, family=family)
+                about = {"model": arm.label(dose), "parameter": dose, "layer": layer}
+                of_dose.append(_row("effect", outcome, effect, control) | about)
+            found += _judged(of_dose, settings)
+        start = settings.control_dose.get(arm.name, 0.0)
+        if trends and len({*arm.doses, start}) > 2:
+            of_arm = []
+            for (outcome, layer), cells in values.items():
+                control = cells.get(("control", 0.0), {})
+                doses = {start: control} | {dose: cells.get((arm.name, dose), {}) for dose in arm.doses}
+                about = {"model": arm.name, "layer": layer}
+                of_arm.append(_row("trend", outcome, trend(doses, family=family), control) | about)
+            found += _judged(of_arm, settings)
+    return found
+
+
+def outcome_values(rows: Iterable[Mapping[str, Any]], settings: InterveneSettings, *, by_layer: bool = False) -> Values:
+    """The last value of every outcome (and layer), by arm, dose and seed; ratios as logarithms."""
     names = {"control": ("control", 0.0)}
     names |= {arm.label(dose): (arm.name, dose) for arm in settings.every_arm for dose in arm.every_dose}
-    by_model: dict[tuple[str, int], list[Mapping[str, Any]]] = {}
+    wanted = {effect.where["measure"] for effect in EFFECTS.values()}
+    by_model: dict[tuple[str, int], dict[Any, list[Mapping[str, Any]]]] = {}
     for one in rows:
-        if one["model"] in names and one["seed"] is not None:
-            by_model.setdefault((one["model"], one["seed"]), []).append(one)
-    found: Values = {outcome: {} for outcome in EFFECTS}
-    for (model, seed), own in by_model.items():
-        for outcome in EFFECTS:
-            last = _last(own, outcome)
-            if last is not None:
-                found[outcome].setdefault(names[model], {})[seed] = last
-    return {outcome: cells for outcome, cells in found.items() if cells}
+        if one["model"] in names and one["seed"] is not None and one["step"] is not None and one["measure"] in wanted:
+            by_model.setdefault((one["model"], one["seed"]), {}).setdefault(one["measure"], []).append(one)
+    found: Values = {}
+    for effect in EFFECTS.values():
+        if by_layer and (not effect.layers or effect.over == "bell"):
+            continue
+        for (model, seed), own in by_model.items():
+            for layer, value in _last(own.get(str(effect.where["measure"]), []), effect, by_layer).items():
+                found.setdefault((effect.name, layer), {}).setdefault(names[model], {})[seed] = value
+    return found
 
 
-def _last(rows: list[Mapping[str, Any]], outcome: str) -> float | None:
-    where = HEADLINES[outcome].where
-    own = [r for r in rows if all(r[column] == wanted for column, wanted in where.items()) and r["step"] is not None]
-    if not own:
-        return None
-    last = max(r["step"] for r in own)
-    values = headline_values((r for r in own if r["step"] == last), outcome)
-    if not values:
-        return None
-    middle = statistics.median(values)
-    return math.log(middle) if _is_ratio(outcome) and middle > 0 else middle
+def _last(rows: list[Mapping[str, Any]], effect: Effect, by_layer: bool) -> dict[int | None, float]:
+    own = [one for one in rows if matches(one, effect.where)]
+    last = max((one["step"] for one in own), default=None)
+    at_end = [
+        (one["layer"], one["value"])
+        for one in own
+        if one["step"] == last and one["value"] is not None and math.isfinite(one["value"])
+    ]
+    parts: dict[int | None, list[tuple[int | None, float]]] = {}
+    for layer, value in at_end:
+        parts.setdefault(layer if by_layer else None, []).append((layer, value))
+    found = {layer: _one(values, effect) for layer, values in parts.items()}
+    return {layer: value for layer, value in found.items() if math.isfinite(value)}
 
 
-def _is_ratio(outcome: str) -> bool:
-    return outcome.startswith("enrichment")
+def _one(values: list[tuple[int | None, float]], effect: Effect) -> float:
+    if effect.over == "bell":
+        profile = [value for _, value in sorted((layer or 0, value) for layer, value in values)]
+        return max(profile[1:-1]) - max(profile[0], profile[-1]) if len(profile) > 2 else math.nan
+    middle = statistics.median(value for _, value in values)
+    if not effect.ratio:
+        return middle
+    return math.log(middle) if middle > 0 else math.nan
 
 
 def _row(measure: str, outcome: str, found: Contrast, control: Mapping[int, float]) -> Row:
     numbers = {name: value for name, value in asdict(found).items() if value is not None}
     mean = statistics.fmean(control.values()) if control else None
-    note = found.note or ("difference of logarithms" if _is_ratio(outcome) else None)
+    note = found.note or ("difference of logarithms" if EFFECTS[outcome].ratio else None)
     return row(**(numbers | {"measure": measure, "variant": outcome, "floor": mean, "note": note, "subset": None}))
 
 
-def _judged(rows: list[Row], settings: InterveneSettings, values: Values) -> list[Row]:
+def _judged(rows: list[Row], settings: InterveneSettings) -> list[Row]:
     known = [one for one in rows if one["p"] is not None]
     for one, q in zip(known, adjust([one["p"] for one in known]), strict=True):
         one["q"] = float(q)
     for one in rows:
         mean = one["floor"]
-        size = math.log(MARGIN) if _is_ratio(one["variant"]) else settings.margin * abs(mean or 0.0)
+        size = math.log(MARGIN) if EFFECTS[one["variant"]].ratio else settings.margin * abs(mean or 0.0)
         one["outcome"] = outcome_of_difference(one, size)
     return rows

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from anisoscope.study.options import Numbers, Reals, Settings
+from anisoscope.models.cells import ATTENTIONS, OBJECTIVES, USUAL, require_cell
+from anisoscope.study.options import Known, Numbers, Reals, Settings, Words, known_words
+from anisoscope.vocabulary import VIEWS, require
 
 MOST_JOBS = 500
 
@@ -32,8 +34,12 @@ ARMS: dict[str, ArmKind] = {
     "updates": ArmKind("strength with which directions go from weight updates", 0.0, 1.0),
     "loss-weights": ArmKind("α of the loss weights c^(−α)", -2.0, 2.0),
     "mask-rates": ArmKind("α of the masking rates c^(−α)", -2.0, 2.0, roles=("encoder",)),
+    "documents": ArmKind("α of the chance to draw a document, by the mean of c^(−α) over its tokens", -2.0, 2.0),
     "zipf": ArmKind("exponent s of the synthetic language", 0.0, 2.0),
+    "cell": ArmKind("none: another mask of attention or another objective"),
 }
+_JUDGED = {name: VIEWS[name] for name in ("representation", "weight")}
+NO_DOSE = ("null", "cell")
 PENALTIES = ("cos", "istar", "decay", "curvature")
 
 
@@ -51,6 +57,8 @@ class Arm(Settings):
     against: Literal["proxy", "haar", "normal"] | None = Field(
         default=None, description="Lose only as much of an update as these directions hold."
     )
+    attention: str | None = Field(default=None, description=f"What a `cell` sees: {', '.join(ATTENTIONS)}.")
+    objective: str | None = Field(default=None, description=f"What a `cell` is asked for: {', '.join(OBJECTIVES)}.")
 
     @model_validator(mode="after")
     def _fits(self) -> Arm:
@@ -59,9 +67,13 @@ class Arm(Settings):
         if self.kind not in ARMS:
             raise ValueError(f"the kind of arm {self.name} must be one of {' '.join(ARMS)}, got {self.kind!r}")
         kind = ARMS[self.kind]
-        if self.kind == "null":
+        if self.kind == "cell":
+            self._require_cell()
+        elif self.attention is not None or self.objective is not None:
+            raise ValueError(f"attention and objective are for arms of kind cell, got {self.kind} in arm {self.name}")
+        if self.kind in NO_DOSE:
             if self.doses:
-                raise ValueError(f"arm {self.name} changes nothing and has no doses, got {self.doses}")
+                raise ValueError(f"arm {self.name} is of kind {self.kind}, which has no doses, got {self.doses}")
             return self
         if not self.doses or len(set(self.doses)) < len(self.doses):
             raise ValueError(f"arm {self.name} must have different doses, got {self.doses}")
@@ -70,14 +82,24 @@ class Arm(Settings):
                 raise ValueError(f"doses of {self.kind} must lie in {kind.low:g}…{kind.high:g}, got {dose:g}")
         return self
 
+    def _require_cell(self) -> None:
+        if self.attention is None and self.objective is None:
+            raise ValueError(f"arm {self.name} must name attention or objective, got neither")
+        for what, word, known in (
+            ("attention", self.attention, ATTENTIONS),
+            ("objective", self.objective, OBJECTIVES),
+        ):
+            if word is not None:
+                require(what, word, known)
+
     @property
     def every_dose(self) -> tuple[float, ...]:
-        """Its doses; the null arm has one, of 0."""
+        """Its doses; an arm that has none has one, of 0."""
         return self.doses or (0.0,)
 
     def label(self, dose: float) -> str:
         """The model as rows call it."""
-        return self.name if self.kind == "null" else f"{self.name} {dose:g}"
+        return self.name if self.kind in NO_DOSE else f"{self.name} {dose:g}"
 
 
 class InterveneSettings(Settings):
@@ -102,7 +124,15 @@ class InterveneSettings(Settings):
     clip: float = Field(default=1.0, gt=0, description="Largest norm of the gradient.")
     mask_rate: float = Field(default=0.15, gt=0, lt=1, description="Share of tokens that an encoder is asked for.")
     rank: int = Field(default=8, ge=1, description="Rank of the proxies that the scope judges.")
+    views: Annotated[
+        Words, Known(known_words("views", {name: VIEWS[name] for name in ("representation", "weight")}))
+    ] = Field(default=("representation", "weight"), min_length=1, description="Views that are judged.")
+    targets: bool = Field(default=False, description="Add nulls of permuted labels (one extra pass each).")
     resamples: int = Field(default=199, ge=19, description="Draws of each null.")
+    probes: bool = Field(default=True, description="Linear probes of every layer at every observation.")
+    probe_data: str | None = Field(
+        default=None, description="A CSV file with the columns text and label (and document): one more probe."
+    )
     threads: int = Field(default=1, ge=1, description="Threads of a training, the same wherever it runs.")
     margin: float = Field(
         default=0.02,
@@ -130,6 +160,10 @@ class InterveneSettings(Settings):
                 raise ValueError(f"layers of arm {arm.name} must lie in 1…{self.layers}, got {arm.layers}")
             if arm.kind == "updates" and arm.rank > self.width // 2:
                 raise ValueError(f"the rank of arm {arm.name} must be at most {self.width // 2}, got {arm.rank}")
+            if arm.kind == "cell":
+                require_cell(*self.cell_of(arm))
+                if self.cell_of(arm) == USUAL[self.role]:
+                    raise ValueError(f"arm {arm.name} must differ from the control, got {' '.join(USUAL[self.role])}")
         jobs = self.seeds * (1 + sum(len(arm.every_dose) for arm in self.every_arm))
         if jobs > MOST_JOBS:
             raise ValueError(f"a plan must have at most {MOST_JOBS} trainings, got {jobs}")
@@ -141,6 +175,11 @@ class InterveneSettings(Settings):
         if any(arm.kind == "null" for arm in self.arms):
             return self.arms
         return (*self.arms, Arm(name="null", kind="null"))
+
+    def cell_of(self, arm: Arm | None) -> tuple[str, str]:
+        """Attention and objective of an arm; what it does not name is the control's."""
+        attention, objective = USUAL[self.role]
+        return (attention, objective) if arm is None else (arm.attention or attention, arm.objective or objective)
 
     @property
     def every_seed(self) -> tuple[int, ...]:

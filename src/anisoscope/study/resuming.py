@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from anisoscope.errors import AnisoscopeError
+from anisoscope.store.run import Run, open_run
 from anisoscope.study.options import told
 
 Made = TypeVar("Made", bound=BaseModel)
+Needed = TypeVar("Needed")
 
 
 def recorded(manifest: Mapping[str, Any], *keys: str) -> Any:
@@ -42,3 +45,29 @@ def incomplete(name: str) -> Iterator[None]:
         raise AnisoscopeError(f"the manifest of {name} holds settings that are none: {told(error)}") from error
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise AnisoscopeError(f"the manifest of {name} is incomplete ({error}): it cannot go on") from error
+
+
+def gone_on(path: str | Path, kind: str, read: Callable[[Run], Needed], go_on: Callable[[Run, Needed], Run]) -> Run:
+    """Open a study that was stopped or killed and go on with it; one that is finished without failures stays as it is.
+
+    ``read`` takes from the run what going on needs; whatever is wrong with it, or with the run, is told before anything
+    is done, and leaves the run closed. Jobs that failed are tried again.
+    """
+    run = open_run(path, write=True)
+    try:
+        if run.manifest.get("kind") != kind:
+            raise AnisoscopeError(f"{path} is a run of kind {run.manifest.get('kind')!r}, and none of {kind}")
+        run.require_current()
+        needed = read(run)
+        if is_done(run):
+            run.close()
+            return run
+    except BaseException:
+        run.close()
+        raise
+    return go_on(run, needed)
+
+
+def is_done(run: Run) -> bool:
+    """Whether nothing is left to do."""
+    return run.finished and not run.manifest.get("failed")
