@@ -11,7 +11,8 @@ from pydantic import Field
 from rich.console import Console
 
 from anisoscope.cli.closing import end_with_answer
-from anisoscope.cli.examining import ExaminationRun, display
+from anisoscope.cli.early import require_new_run
+from anisoscope.cli.examining import ExaminationRun, display, threads_to_go_on_with
 from anisoscope.cli.showing import print_table, visible
 from anisoscope.errors import broken
 from anisoscope.study.ablate_settings import AblateSettings
@@ -77,6 +78,7 @@ def ablate(
     if options.every is not None and options.layers is not None:
         raise broken("--every and --layers exclude each other", f"{options.every} and {options.layers}", "give one")
     settings = made_of(AblateSettings, {"threads": os.cpu_count() or 1}, given_in(part_of(options, AblateSettings)))
+    require_new_run(options.out)
     from anisoscope.study import ablate as study
 
     plan = study.planned(models, settings)
@@ -95,16 +97,11 @@ def _resumed(models: tuple[str, ...], options: AblateCommand, jobs: JobOptions, 
     if extra:
         what = f"--resume with {', '.join(extra)}"
         raise broken("a study that goes on must keep its own settings", what, "leave them out")
-    from anisoscope.store.run import open_run
+    threads = threads_to_go_on_with(str(options.resume), "ablate")
     from anisoscope.study import ablate as study
 
-    assert options.resume is not None, "asked for"
-    there = open_run(options.resume)
-    if there.manifest.get("kind") == study.KIND and there.finished and not there.manifest.get("failed"):
-        tell(Console(), f"{options.resume} is finished; there is nothing left to do")
-    threads = int(there.manifest.get("config", {}).get("threads", 1))
     with display() as overseer:
-        run = study.resumed(options.resume, _means(jobs, threads), overseer)
+        run = study.resumed(str(options.resume), _means(jobs, threads), overseer)
     end_with_answer(run, began, report=options.report, again=f"Go on with: anisoscope ablate --resume {run.path}")
 
 

@@ -10,7 +10,8 @@ from pydantic import Field
 from rich.console import Console
 
 from anisoscope.cli.closing import end_with_answer
-from anisoscope.cli.examining import ExaminationRun, display
+from anisoscope.cli.early import require_new_run
+from anisoscope.cli.examining import ExaminationRun, display, threads_to_go_on_with
 from anisoscope.cli.showing import print_table
 from anisoscope.errors import broken
 from anisoscope.study.intervene_settings import ARMS, InterveneSettings, example
@@ -70,6 +71,7 @@ def intervene(
     given = example() if plan is None else read_toml(plan)
     changed = {name: value for name, value in given_in(options).items() if name in ("seeds", "steps")}
     settings = made_of(InterveneSettings, given, changed)
+    require_new_run(options.out)
     from anisoscope.study import intervene as study
 
     _shown(study, settings, options.pilot)
@@ -87,16 +89,11 @@ def _resumed(plan: str | None, options: InterveneCommand, jobs: JobOptions, bega
     if extra:
         what = f"--resume with {', '.join(extra)}"
         raise broken("a plan that goes on must keep its own settings", what, "leave them out")
-    from anisoscope.store.run import open_run
+    threads = threads_to_go_on_with(str(options.resume), "intervene")
     from anisoscope.study import intervene as study
 
-    assert options.resume is not None, "asked for"
-    there = open_run(options.resume)
-    if there.manifest.get("kind") == study.KIND and there.finished and not there.manifest.get("failed"):
-        tell(Console(), f"{options.resume} is finished; there is nothing left to do")
-    threads = int(there.manifest.get("config", {}).get("threads", 1))
     with display() as overseer:
-        run = study.resumed(options.resume, _means(jobs, threads), overseer)
+        run = study.resumed(str(options.resume), _means(jobs, threads), overseer)
     _effects(run)
     end_with_answer(run, began, report=options.report, again=f"Go on with: anisoscope intervene --resume {run.path}")
 

@@ -10,6 +10,7 @@ from pydantic import Field
 from rich.console import Console
 
 from anisoscope.cli.closing import end_with_answer
+from anisoscope.cli.early import require_new_run
 from anisoscope.cli.examining import ExaminationRun, display, shown_size
 from anisoscope.cli.showing import print_table, visible
 from anisoscope.study.options import Words, part_of
@@ -56,6 +57,7 @@ def verify(
 
     """
     began = time.monotonic()
+    require_new_run(options.out)
     settings = part_of(options, Verification)
     models = [model, *options.held_out]
     from anisoscope.study.verification import planned, verified

@@ -31,6 +31,7 @@ from anisoscope.study.folds import fold_seed
 from anisoscope.study.intervene_settings import PENALTIES, Arm, InterveneSettings
 from anisoscope.study.lessons import Lessons, collated
 from anisoscope.study.pool import report
+from anisoscope.study.unchanged import require_same_text
 
 OBSERVED = (0.0, 0.3, 0.7, 1.0)  # of the steps
 _HELD = 4  # batches of held-out text
@@ -93,6 +94,7 @@ class _Training:
     lessons: _ByType
     model: Any
     law: FrequencyLaw | None
+    changes_corpus: bool = False
 
     @classmethod
     def of(cls, job: Job) -> _Training:
@@ -117,7 +119,7 @@ class _Training:
             else:
                 law = frequency_weights(counts, job.dose)
         model = build("twin", settings.role, shape, seed=job.seed).train()
-        return cls(job, settings, data, lessons, model, law)
+        return cls(job, settings, data, lessons, model, law, changes_corpus)
 
     def batch(self, step: int) -> dict[str, Tensor]:
         size = self.settings.batch
@@ -159,6 +161,8 @@ def trained(job: Job) -> int:
     training = _Training.of(job)
     about = {"model": job.label, "role": settings.role, "seed": job.seed}
     run = open_run(job.run)
+    if not training.changes_corpus:
+        require_same_text(run.manifest, "corpus", training.data.fingerprint, settings.corpus)
     due = sorted({min(settings.steps - 1, round(share * settings.steps)) for share in OBSERVED})
     optimizer = torch.optim.AdamW(
         training.model.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay

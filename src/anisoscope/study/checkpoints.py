@@ -48,6 +48,7 @@ from anisoscope.study.pool import run as run_all
 from anisoscope.study.profile import about
 from anisoscope.study.resuming import incomplete, settings_in
 from anisoscope.study.sizing import Size, rate_of, size_of
+from anisoscope.study.unchanged import config_digest
 from anisoscope.study.wandering import write_wandering
 from anisoscope.vocabulary import added, anchor_step
 
@@ -320,6 +321,8 @@ def _integrity(course: Course) -> dict[str, Any]:
 
 def _hashes(course: Course, settings: Examination, plan: HistoryPlan, readings: Sequence[Reading]) -> dict[str, str]:
     weights = {one.label: one.weights.digest for one in course.history.checkpoints if one.weights is not None}
+    own = {p.origin.label: config_digest(p.origin.path) for p in course.points if p.origin.path is not None}
+    weights |= {f"config-{label}": digest for label, digest in own.items() if digest is not None}
     seeds = _seeds(settings, plan)
     return {f"text-{seed}": one.data.fingerprint for seed, one in zip(seeds, readings, strict=True)} | weights
 

@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from anisoscope.data.tokens import prepare
+from anisoscope.data.tokens import Tokenised, prepare
 from anisoscope.errors import AnisoscopeError, broken
 from anisoscope.evidence.inference import adjust
 from anisoscope.intervene.contrasts import FEWEST, Contrast, contrast, smallest_effect, trend
@@ -26,6 +26,7 @@ from anisoscope.study.noting import Noting
 from anisoscope.study.pool import Means, Overseer, Task, session
 from anisoscope.study.pool import run as run_all
 from anisoscope.study.resuming import settings_in
+from anisoscope.study.unchanged import require_same_text
 from anisoscope.verdict import MARGIN, outcome_of_difference
 from anisoscope.vocabulary import EFFECTS, HEADLINES, added, headline_values
 
@@ -82,13 +83,7 @@ def power_of(settings: InterveneSettings, pilot: str | None) -> dict[str, float]
 def begun(settings: InterveneSettings, means: Means, overseer: Overseer, *, out: str | Path | None = None) -> Run:
     """Train a plan into a new run, by default ``runs/<date-time>-intervene``."""
     folder = out if out is not None else Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-intervene"
-    data = prepare(
-        settings.corpus,
-        length=settings.length,
-        vocabulary=settings.vocabulary,
-        tokeniser=settings.tokeniser,
-        seed=settings.first_seed,
-    )
+    data = _prepared(settings)
     run = create_run(
         folder,
         config=settings.model_dump(mode="json"),
@@ -118,10 +113,21 @@ def resumed(path: str | Path, means: Means, overseer: Overseer) -> Run:
         if run.finished and not run.manifest.get("failed"):
             run.close()
             return run
+        require_same_text(run.manifest, "corpus", _prepared(settings).fingerprint, settings.corpus)
     except BaseException:
         run.close()
         raise
     return _go_on(run, settings, means, overseer)
+
+
+def _prepared(settings: InterveneSettings) -> Tokenised:
+    return prepare(
+        settings.corpus,
+        length=settings.length,
+        vocabulary=settings.vocabulary,
+        tokeniser=settings.tokeniser,
+        seed=settings.first_seed,
+    )
 
 
 def _go_on(run: Run, settings: InterveneSettings, means: Means, overseer: Overseer) -> Run:

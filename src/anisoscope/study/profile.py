@@ -41,6 +41,7 @@ from anisoscope.study.resuming import recorded, settings_in
 from anisoscope.study.shapes import shape_rows
 from anisoscope.study.side_by_side import Apply, side_by_side
 from anisoscope.study.sizing import Size, rate_of, size_of
+from anisoscope.study.unchanged import model_digest, require_same_model, require_same_text
 from anisoscope.vocabulary import added
 
 TWIN, TRAINED = 0, 1
@@ -77,7 +78,10 @@ def profile(model: str, settings: ProfileSettings, overseer: Overseer, *, out: s
         corpus=reading.data.about,
         vocabulary=added(),
         **provenance(reservoir_rows=RESERVOIR_ROWS, fold_seed=reading.seed),
-        hashes={"text": reading.data.fingerprint},
+        hashes={
+            "text": reading.data.fingerprint,
+            "model": model_digest(located.path, allow_pickle=settings.allow_pickle),
+        },
         units=reading.units,
         notes=list(card.notes),
         asked=model,
@@ -102,12 +106,11 @@ def resume(path: str | Path, overseer: Overseer) -> Run:
         card = described(located, settings)
         each = _sequences(card, settings)
         reading = read_text(card, settings, sequences=each * settings.batches)
-        if reading.data.fingerprint != recorded(run.manifest, "hashes", "text"):
-            raise AnisoscopeError(
-                f"the text {settings.text} is not what it was when {path} began; restore it, or begin a new run"
-            )
-        if about(card) != recorded(run.manifest, "model"):
+        require_same_text(run.manifest, "text", reading.data.fingerprint, settings.text)
+        then, now = recorded(run.manifest, "model"), about(card)
+        if any(then.get(name) != now[name] for name in now.keys() - {"path"}):  # there it is told without the home
             raise AnisoscopeError(f"the model is not what it was when {path} began; restore it, or begin a new run")
+        require_same_model(run.manifest, "model", located.path, allow_pickle=settings.allow_pickle)
     except BaseException:
         run.close()
         raise
