@@ -23,7 +23,7 @@ from anisoscope.study.noting import Noting
 from anisoscope.study.pool import Means, Overseer, Task, report, session
 from anisoscope.study.pool import run as run_all
 from anisoscope.study.profile import TRAINED, about
-from anisoscope.study.resuming import incomplete, recorded, settings_in
+from anisoscope.study.resuming import incomplete, recorded, require_progress, settings_in
 from anisoscope.study.sizing import rate_of
 from anisoscope.study.unchanged import model_digest, require_same_corpus, require_same_model, require_same_text
 from anisoscope.vocabulary import added
@@ -152,6 +152,7 @@ def resumed(path: str | Path, means: Means, overseer: Overseer) -> Run:
             raise AnisoscopeError(f"{path} is a run of kind {run.manifest.get('kind')!r}, and none of ablate")
         run.require_current()
         settings = settings_in(run.manifest, AblateSettings)
+        require_progress(run.manifest)
         with incomplete(str(path)):
             models = tuple(Model(**model) for model in recorded(run.manifest, "plan", "models"))
         if run.finished and not run.manifest.get("failed"):

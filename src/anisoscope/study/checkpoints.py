@@ -46,7 +46,7 @@ from anisoscope.study.model_settings import Examination, HistoryPlan
 from anisoscope.study.pool import Means, Outcome, Overseer, Task, session
 from anisoscope.study.pool import run as run_all
 from anisoscope.study.profile import about
-from anisoscope.study.resuming import incomplete, settings_in
+from anisoscope.study.resuming import incomplete, recorded, require_progress, settings_in
 from anisoscope.study.sizing import Size, rate_of, size_of
 from anisoscope.study.unchanged import config_digest
 from anisoscope.study.wandering import write_wandering
@@ -122,6 +122,10 @@ def resumed(path: str | Path, means: Means, overseer: Overseer) -> Run:
             run.close()
             return run
         settings = settings_in(run.manifest, Examination)
+        recorded(run.manifest, "model", "name")
+        recorded(run.manifest, "role")
+        recorded(run.manifest, "hashes")
+        require_progress(run.manifest)
     except BaseException:
         run.close()
         raise
@@ -191,7 +195,7 @@ def _keep_texts(run: Run, settings: Examination, plan: HistoryPlan, points: Sequ
         if not run.has_file(f"text-{seed}.safetensors"):
             card = card_of(points[-1].origin.here(allow_pickle=settings.allow_pickle), settings)
             reading = _reading(card, settings, plan, seed)
-            if reading.data.fingerprint != run.manifest["hashes"][f"text-{seed}"]:
+            if reading.data.fingerprint != recorded(run.manifest, "hashes", f"text-{seed}"):
                 raise AnisoscopeError(f"the text {settings.text} is not what it was when {run.path} began; restore it")
             reading.keep(run, seed)
 

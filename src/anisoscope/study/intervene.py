@@ -25,7 +25,7 @@ from anisoscope.study.intervene_settings import InterveneSettings
 from anisoscope.study.noting import Noting
 from anisoscope.study.pool import Means, Overseer, Task, session
 from anisoscope.study.pool import run as run_all
-from anisoscope.study.resuming import settings_in
+from anisoscope.study.resuming import require_progress, settings_in
 from anisoscope.study.unchanged import require_same_text
 from anisoscope.verdict import MARGIN, outcome_of_difference
 from anisoscope.vocabulary import EFFECTS, HEADLINES, added, headline_values
@@ -110,6 +110,7 @@ def resumed(path: str | Path, means: Means, overseer: Overseer) -> Run:
             raise AnisoscopeError(f"{path} is a run of kind {run.manifest.get('kind')!r}, and none of intervene")
         run.require_current()
         settings = settings_in(run.manifest, InterveneSettings)
+        require_progress(run.manifest)
         if run.finished and not run.manifest.get("failed"):
             run.close()
             return run
