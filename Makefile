@@ -33,7 +33,8 @@ lint: $(VENV)/.dev
 slow: $(VENV)/.models
 	$(BIN)/python -m pytest -q -m slow
 
-# Every crash point, error, damaged file and pair of commands; rewrites docs/reliability.md (tens of minutes).
+# Every crash point, error, damaged file and pair of commands; rewrites docs/reliability.md (tens of minutes). It may be
+# broken off: parts that passed on this source are not tried again. ANISOSCOPE_FAULTS_SECONDS=500 begins none after so long.
 faults: $(VENV)/.dev
 	ANISOSCOPE_FAULTS=all OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q tests/faults
 

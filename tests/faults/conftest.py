@@ -1,66 +1,145 @@
-"""What was tried, counted: `make faults` tries all of it and writes docs/reliability.md; `make test` a sample."""
+"""What was tried, counted: `make faults` tries all of it and writes docs/reliability.md; `make test` a sample.
+
+Every test is a part. What came of it is kept as soon as it ends, with a fingerprint of the source, so that
+`make faults` can be broken off and goes on; parts that passed on the source as it is now are not tried again.
+"""
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import json
 import os
+import time
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+ROOT = Path(__file__).parents[2]
 ALL = os.environ.get("ANISOSCOPE_FAULTS") == "all"
-PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
-_cases: dict[str, int] = {}
-_failed: dict[str, int] = {}
-_promise: dict[str, str] = {}
-_measured: dict[str, str] = {}
+SECONDS = float(os.environ.get("ANISOSCOPE_FAULTS_SECONDS", "inf"))  # no part is begun after so long
+PAGE, KEPT = ROOT / "docs" / "reliability.md", ROOT / "bench" / "results" / "faults.json"
+_HERE = "tests/faults"
+_BEGAN = time.monotonic()
 
 
 @pytest.fixture
 def counted(request):
     """Say how many cases of a promise were tried."""
-
-    def count(promise: str, cases: int) -> None:
-        _cases[promise] = _cases.get(promise, 0) + cases
-        _promise[request.node.nodeid] = promise
-
-    return count
+    return lambda promise, cases: request.node.user_properties.append(("cases", (promise, cases)))
 
 
 @pytest.fixture
-def measured():
+def measured(request):
     """Say what a number was."""
+    return lambda what, said: request.node.user_properties.append(("measured", (what, said)))
 
-    def tell(what: str, said: str) -> None:
-        _measured[what] = said
 
-    return tell
+@functools.cache
+def source() -> str:
+    """A fingerprint of the package: what a result is of."""
+    files = (ROOT / "src" / "anisoscope").rglob("*")
+    return _digest(path for path in files if path.is_file() and path.suffix != ".pyc")
+
+
+@functools.cache
+def tested(file: str) -> str:
+    """A fingerprint of the tests in a file, and of what they share."""
+    shared = (path for path in Path(__file__).parent.iterdir() if path.is_file() and not path.name.startswith("test_"))
+    others = [path for path in shared if path.name not in ("conftest.py", "page.md")]
+    return _digest([ROOT / file, Path(__file__).with_name("test_errors.py"), *others])
+
+
+def _digest(files: Iterable[Path]) -> str:
+    found = hashlib.sha256()
+    for path in sorted(set(files)):
+        found.update(f"{path.relative_to(ROOT).as_posix()}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+    return found.hexdigest()[:16]
+
+
+def kept() -> dict[str, Any]:
+    """What came of every part so far, by its name."""
+    return json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else {}
+
+
+def pytest_collection_modifyitems(config, items):
+    if not ALL:
+        return
+    done = {name for name, part in kept().items() if _is_of_now(name, part) and part["outcome"] == "passed"}
+    here = [item for item in items if item.nodeid.startswith(_HERE)]
+    over = [item for item in here if item.nodeid in done]
+    if not config.option.keyword and all(Path(arg).resolve() == ROOT / _HERE for arg in config.args):
+        names = {item.nodeid for item in here}
+        _keep({name: part for name, part in kept().items() if name in names})  # what was renamed is no part any more
+    if over:
+        config.hook.pytest_deselected(items=over)
+        items[:] = [item for item in items if item not in over]
+
+
+def _is_of_now(name: str, part: dict[str, Any]) -> bool:
+    file = name.partition("::")[0]
+    return (ROOT / file).exists() and (part["source"], part["tests"]) == (source(), tested(file))
+
+
+def pytest_runtest_setup(item):
+    if ALL and time.monotonic() - _BEGAN > SECONDS:
+        pytest.skip("left for the next call")
 
 
 def pytest_runtest_logreport(report):
-    if report.when == "call" and report.failed and "faults" in report.nodeid:
-        promise = _promise.get(report.nodeid, report.nodeid.rpartition("::")[2])
-        _failed[promise] = _failed.get(promise, 0) + 1
+    if not ALL or not report.nodeid.startswith(_HERE):
+        return
+    if report.when != "call" and not (report.failed or report.skipped):
+        return
+    why = str(report.longrepr[-1]) if isinstance(report.longrepr, tuple) else ""
+    if "left for the next call" in why:
+        return
+    said = {"cases": {}, "measured": {}} | {"source": source(), "outcome": report.outcome}
+    said["tests"] = tested(report.nodeid.partition("::")[0])
+    said |= {"seconds": round(report.duration, 1)} | ({"why": why} if why else {})
+    for name, (key, value) in ((name, pair) for name, pair in report.user_properties if name in ("cases", "measured")):
+        said[name][key] = said[name].get(key, 0) + value if name == "cases" else value
+    _keep(kept() | {report.nodeid: said})
+
+
+def _keep(parts: dict[str, Any]) -> None:
+    new = KEPT.with_suffix(".new")
+    new.write_text(json.dumps(dict(sorted(parts.items())), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    new.replace(KEPT)
 
 
 def pytest_sessionfinish(session):
-    """Write the page; with ``ANISOSCOPE_FAULTS_COUNTS`` the counts of several sessions are added up in that file."""
-    if not ALL or not _cases:
-        return
-    kept = os.environ.get("ANISOSCOPE_FAULTS_COUNTS")
-    if kept is not None:
-        before = json.loads(Path(kept).read_text()) if Path(kept).exists() else [{}, {}, {}]
-        for now, then in zip((_cases, _failed), before[:2], strict=True):
-            now |= {name: then.get(name, 0) + now.get(name, 0) for name in {*then, *now}}
-        _measured.update(before[2] | _measured)
-        Path(kept).write_text(json.dumps([_cases, _failed, _measured]))
-    PAGE.write_text(page(_cases, _failed, _measured), encoding="utf-8")
+    if ALL and kept():
+        PAGE.write_text(page(kept()), encoding="utf-8")
 
 
-def page(cases: dict[str, int], failed: dict[str, int], measured: dict[str, str]) -> str:
+def page(parts: dict[str, Any]) -> str:
     """The page of promises, with how often each was tried and how often it was not kept."""
-    rows = "\n".join(f"| {promise} | {n:,} | {failed.get(promise, 0)} |" for promise, n in sorted(cases.items()))
-    unkept = "".join(f"\n- failed: `{name}`" for name in failed if name not in cases)
-    load = "\n".join(f"| {what} | {said} |" for what, said in sorted(measured.items()))
+    cases: dict[str, int] = {}
+    for part in parts.values():
+        for promise, number in part["cases"].items():
+            cases[promise] = cases.get(promise, 0) + number
+    bad = [name for name, part in parts.items() if part["outcome"] == "failed"]
+    unkept = {promise: sum(promise in parts[name]["cases"] for name in bad) for promise in cases}
+    rows = "\n".join(f"| {promise} | {n:,} | {unkept[promise]} |" for promise, n in sorted(cases.items()))
+    other = "".join(f"\n- failed: `{name}`" for name in bad)
+    left = {name: part.get("why", "") for name, part in parts.items() if part["outcome"] == "skipped"}
+    skipped = "".join(f"\n- not tried: `{name}` ({why})" for name, why in left.items())
+    load = {what: said for part in parts.values() for what, said in part["measured"].items()}
     text = (Path(__file__).parent / "page.md").read_text(encoding="utf-8")
-    return text.format(rows=rows, unkept=unkept, load=load)
+    return text.format(
+        rows=rows,
+        unkept=other + skipped,
+        load="\n".join(f"| {what} | {said} |" for what, said in sorted(load.items())),
+        made=_made(parts),
+    )
+
+
+def _made(parts: dict[str, Any]) -> str:
+    """How many parts there are, of which source, and how long they took."""
+    sources = sorted({part["source"] for part in parts.values()})
+    minutes = sum(part["seconds"] for part in parts.values()) / 60
+    of = " and ".join(f"`{one}`" for one in sources)
+    return f"{len(parts)} parts, {minutes:.0f} minutes in all, of the source with the fingerprint {of}"

@@ -19,6 +19,16 @@ COMMANDS = {
     "config": ["rows", "{other}", "--config", "{it}"],
     "corpus": ["pair", "--corpus", "{it}", "--steps", "0"],
     "profile": ["profile", "{it}", "--dry-run"],
+    "profile-resume": ["profile", "--resume", "{it}"],
+    "ablate": ["ablate", "{it}", "--dry-run"],
+    "ablate-resume": ["ablate", "--resume", "{it}"],
+    "intervene": ["intervene", "{it}", "--dry-run"],
+    "intervene-resume": ["intervene", "--resume", "{it}"],
+    "pilot": ["intervene", "--dry-run", "--pilot", "{it}"],
+    "verify": ["verify", "{it}", "--dry-run"],
+    "reproduce": ["reproduce", "{it}", "--dry-run"],
+    "reproduce-into": ["reproduce", "settle", "--text", "{it}", "--out", "{it}", "--dry-run"],
+    "watch": ["watch", "{it}", "--once"],
 }
 
 

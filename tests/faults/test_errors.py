@@ -29,6 +29,12 @@ IMPORTED = (
     "anisoscope.study.pair",
     "anisoscope.study.checkpoints",
     "anisoscope.study.profile",
+    "anisoscope.study.ablate",
+    "anisoscope.study.intervene",
+    "anisoscope.study.verification",
+    "anisoscope.study.reproduction",
+    "anisoscope.report.reproduction",
+    "anisoscope.report.live",
     "anisoscope.study.measure",
     "anisoscope.study.theory",
     "matplotlib.backends.backend_svg",
@@ -36,6 +42,7 @@ IMPORTED = (
 )
 EXAMINED = "--text texts/*.txt --length 16 --sequences 8 --rank 2 --resamples 19 --proxies pca --views representation"
 EXAMINED += " --no-targets --no-frequency --device cpu --threads 1"
+REMOVED = "--text texts/*.txt --length 16 --sequences 8 --ranks 2 --draws 1 --layers 1 --device cpu --threads 1"
 COMMANDS = {
     "rows": "rows run",
     "rows-csv": "rows run --out rows.csv",
@@ -61,6 +68,15 @@ COMMANDS = {
     "checkpoints": f"checkpoints history/checkpoint-0 history/checkpoint-10 --probe 0 {EXAMINED} --out made",
     "checkpoints-resume": "checkpoints --resume examined",
     "profile": f"profile model --no-gradients --batches 1 --measures usual {EXAMINED} --out made",
+    "profile-resume": "profile --resume profiled",
+    "ablate": f"ablate history/checkpoint-0 history/checkpoint-10 {REMOVED} --out made",
+    "ablate-resume": "ablate --resume removed",
+    "intervene": "intervene plan.toml --out made",
+    "intervene-resume": "intervene --resume planned",
+    "verify": "verify model --text texts/*.txt --length 16 --sequences 16 --rank 2 --layers 1 --resamples 19 "
+    "--device cpu --threads 1 --proxies pca --out made",
+    "reproduce": "reproduce recipe.toml --threads 1 --out made",
+    "watch": "watch run --once",
 }
 PAIR = """
 corpus = "texts/*.txt"
@@ -84,12 +100,58 @@ observations = 2
 checkpoints = 2
 device = "cpu"
 """
+PLAN = """
+corpus = "texts/*.txt"
+seeds = 1
+steps = 2
+layers = 1
+width = 16
+heads = 2
+vocabulary = 320
+length = 16
+rank = 2
+resamples = 19
+[[arms]]
+name = "istar"
+kind = "istar"
+doses = [0.1]
+"""
+RECIPE = """
+title = "Mine"
+paper = "none"
+source = "made up"
+[[scales.tiny.runs]]
+name = "model"
+study = "profile"
+model = "model"
+[scales.tiny.runs.settings]
+text = "texts/*.txt"
+length = 16
+sequences = 8
+batches = 1
+gradients = false
+device = "cpu"
+measures = "usual"
+rank = 2
+[[claims]]
+name = "c"
+says = "c"
+source = "nowhere"
+rule = "above"
+where = { measure = "two_nn" }
+"""
 FEW = 3  # operations of a command tried in `make test`
 SAMPLED = ("rows-csv", "report", "figures", "verify-run", "measure-npz", "doctor", "pair")
-STOPPED = {"pair": "stopped", "checkpoints": "examined"}
-STUDIES = {"pair": "made", "pair-resume": "stopped", "checkpoints": "made", "checkpoints-resume": "examined"}
-VARYING = {*STUDIES, "theory", "profile", "doctor"}  # what they write holds times
-SLOW = {*STUDIES, "profile", "theory"}  # there each operation gets one of the errors, in turn
+STOPPED = {
+    "pair": "stopped",
+    "checkpoints": "examined",
+    "profile": "profiled",
+    "ablate": "removed",
+    "intervene": "planned",
+}
+STUDIES = dict.fromkeys(STOPPED, "made") | {f"{name}-resume": folder for name, folder in STOPPED.items()}
+VARYING = {*STUDIES, "theory", "doctor", "verify", "reproduce"}  # what they write holds times
+SLOW = {*STUDIES, "theory", "verify", "reproduce"}  # there each operation gets one of the errors, in turn
 CHANGING = re.compile(r"[0-9a-f]{32}|\d+|tmp\w+|decoder|encoder")
 
 
@@ -134,6 +196,8 @@ def material(folder):
         save(tiny("gpt2", seed=step), folder / "history" / f"checkpoint-{step}")
     shutil.copytree(folder / "history" / "checkpoint-10", folder / "model")
     (folder / "pair.toml").write_text(PAIR)
+    (folder / "plan.toml").write_text(PLAN)
+    (folder / "recipe.toml").write_text(RECIPE)
     (folder / "rows.toml").write_text('measure = "loss"\n')
     (folder / "plugin.py").write_text("MADE = 1\n")
 

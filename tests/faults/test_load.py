@@ -30,7 +30,7 @@ steps = int(sys.argv[1])
 trained(model, scope, steps // 10)
 before = taken()
 trained(model, scope, steps - steps // 10)
-print(before, taken(), scope._series.count)
+print(before, taken(), len(scope.rows()))
 """
 # What Linux says of a process that was started counts its parent's memory too: this parent is small, and pytest is not.
 LAUNCHER = """

@@ -6,6 +6,7 @@ import json
 import os
 import resource
 import time
+import tomllib
 import warnings
 
 import numpy as np
@@ -18,12 +19,24 @@ from safetensors.numpy import save
 
 from anisoscope.data import enwik8
 from anisoscope.data.clouds import open_cloud
+from anisoscope.data.tokeniser_files import load_tokeniser
 from anisoscope.errors import AnisoscopeError, BrokenRuleError
+from anisoscope.models.cards import describe
 from anisoscope.models.fingerprints import fingerprint
+from anisoscope.models.located import locate
 from anisoscope.store.recorded import manifest_from_bytes
 from anisoscope.store.run import create_run, open_run
-from anisoscope.study.options import read_toml
+from anisoscope.study import ablate, checkpoints, intervene
+from anisoscope.study.ablate_settings import AblateSettings
+from anisoscope.study.intervene_settings import InterveneSettings
+from anisoscope.study.model_settings import Examination, HistoryPlan
+from anisoscope.study.options import made_of, read_toml
+from anisoscope.study.pool import Means
+from anisoscope.study.recipe import Recipe, load_recipe
+from anisoscope.study.reproduction import _begin
 from faults.conftest import ALL
+from models.snapshots import save as save_model
+from models.snapshots import tiny
 
 MUTANTS = 300 if ALL else 12
 SECONDS, BYTES = 10, 512 << 20  # a mutant may take no longer, and the process may grow no more over all of them
@@ -108,6 +121,59 @@ def toml(folder, content):
     read_toml(folder / "a.toml")
 
 
+def recipe(folder, content):
+    (folder / "a.toml").write_bytes(content)
+    load_recipe(str(folder / "a.toml"))
+
+
+def plan(folder, content):
+    (folder / "a.toml").write_bytes(content)
+    made_of(InterveneSettings, read_toml(folder / "a.toml"))
+
+
+def begun(folder, content):
+    """What a folder of `reproduce` says that it is for."""
+    (folder / "recipe.json").write_bytes(content)
+    _begin(folder, *RECIPE)
+
+
+def resumed(kind):
+    def read(folder, content):
+        made = folder / "made"
+        made.mkdir(exist_ok=True)
+        (made / "manifest.json").write_bytes(content)
+        kind.resumed(made, Means(), Refusing())
+
+    return read
+
+
+def manifest_of(kind):
+    """A manifest of a study in which every job is done: nothing is trained or measured when it is read well."""
+
+    def make(folder):
+        with create_run(folder / "begun", kind=kind, **STUDIES[kind]) as run:
+            run.close("finished")
+        return (folder / "begun" / "manifest.json").read_bytes()
+
+    return make
+
+
+def described(folder, content):
+    """A model's configuration."""
+    (folder / "config.json").write_bytes(content)
+    describe(locate(str(folder)))
+
+
+def tokeniser(folder, content):
+    (folder / "tokenizer.json").write_bytes(content)
+    load_tokeniser(str(folder / "tokenizer.json"))
+
+
+def configuration(folder):
+    config = save_model(tiny("gpt2"), folder / "gpt2") / "config.json"
+    return config.read_bytes()
+
+
 def dump(folder, content):
     (folder / "dump.xml").write_bytes(content)
     enwik8.load(folder / "dump.xml")
@@ -116,6 +182,58 @@ def dump(folder, content):
 WIKI = (
     b"<page><title>A</title><text>'''A''' is [[b|c]] {{d}} &lt;ref&gt;e&lt;/ref&gt; == f == [http://g h]</text></page>"
 )
+PLAN = b"""steps = 3
+corpus = "zipf:1"
+seeds = 2
+[[arms]]
+name = "istar"
+kind = "istar"
+doses = [0.1, 0.2]
+layers = [1]
+"""
+RECIPE_TOML = b"""title = "Mine"
+paper = "none"
+source = "made up"
+[[scales.tiny.runs]]
+name = "a"
+study = "profile"
+model = "somewhere"
+settings = { text = "kjv", length = 32 }
+[[claims]]
+name = "c"
+says = "c"
+source = "nowhere"
+rule = "above"
+where = { measure = "two_nn" }
+"""
+RECIPE = (made_of(Recipe, tomllib.loads(RECIPE_TOML.decode())),)
+RECIPE += (RECIPE[0].scales["tiny"].runs, "tiny")
+ARM = {"name": "istar", "kind": "istar", "doses": [0.1]}
+STUDIES = {
+    "intervene": {"config": InterveneSettings(arms=[ARM], corpus="zipf:1").model_dump(mode="json"), "done": []},
+    "ablate": {
+        "config": AblateSettings().model_dump(mode="json"),
+        "plan": {"models": [{"source": "nowhere", "name": "a", "step": 0, "objective": None}]},
+        "done": ["a-0"],
+        "failed": {},
+    },
+    "checkpoints": {
+        "config": Examination().model_dump(mode="json"),
+        "plan": HistoryPlan().model_dump() | {"points": [[{"label": "a", "path": "nowhere", "name": None}, 0]]},
+        "done": ["a-0"],
+        "failed": {},
+    },
+}
+STUDIES = {kind: about | {"failed": {}} for kind, about in STUDIES.items()}
+
+
+class Refusing:
+    """An overseer who lets no job begin."""
+
+    def __getattr__(self, name):
+        return lambda *_: (_ for _ in ()).throw(AnisoscopeError("nothing is begun here"))
+
+
 READERS = {
     "npy": (lambda folder: npy(), cloud("a.npy")),
     "npz": (lambda folder: npz(), cloud("a.npz")),
@@ -128,6 +246,14 @@ READERS = {
     "index": (lambda folder: json.dumps({"weight_map": {"a": "model-1.safetensors"}}).encode(), index),
     "gguf": (gguf, weights("a.gguf")),
     "toml": (lambda folder: b'steps = 3\nranks = [2, 4]\n[table]\nname = "x"\n', toml),
+    "recipe": (lambda folder: RECIPE_TOML, recipe),
+    "plan": (lambda folder: PLAN, plan),
+    "recipe begun": (lambda folder: (_begin(folder, *RECIPE), (folder / "recipe.json").read_bytes())[1], begun),
+    "intervene resumed": (manifest_of("intervene"), resumed(intervene)),
+    "ablate resumed": (manifest_of("ablate"), resumed(ablate)),
+    "checkpoints resumed": (manifest_of("checkpoints"), resumed(checkpoints)),
+    "model configuration": (configuration, described),
+    "tokeniser": (lambda folder: (save_model(tiny("gpt2"), folder / "t") / "tokenizer.json").read_bytes(), tokeniser),
     "mediawiki": (lambda folder: WIKI * 3, dump),
 }
 CHANGES = st.lists(

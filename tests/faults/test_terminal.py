@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 from anisoscope.store.recorded import manifest_to_bytes
 from anisoscope.store.run import create_run, open_run
 from faults.serving import serving
-from faults.test_errors import EXAMINED, IMPORTED, PAIR
+from faults.test_errors import EXAMINED, IMPORTED, PAIR, PLAN, RECIPE, REMOVED
 from models.snapshots import save, tiny
 from study.jobs import corpus
 
@@ -53,11 +53,31 @@ FORMS = {
     "profile planned": f"profile MODEL --dry-run {EXAMINED}",
     "profile": f"profile MODEL --no-gradients --batches 1 --measures usual {EXAMINED} --out HOSTILE",
     "profile of none": "profile HOSTILE",
+    "profile resumed": "profile --resume STOPPED",
+    "ablate planned": "ablate MODEL --text texts/*.txt --length 16 --ranks 2 --dry-run",
+    "ablate": f"ablate HISTORY {REMOVED} --out HOSTILE",
+    "ablate of a run": "ablate RUN --dry-run",
+    "ablate resumed": "ablate --resume STOPPED",
+    "intervene planned": "intervene plan.toml --dry-run",
+    "intervene of none": "intervene HOSTILE",
+    "intervene of an odd plan": "intervene HOSTILE.toml",
+    "intervene with a pilot": "intervene plan.toml --dry-run --seeds 3 --pilot RUN",
+    "intervene resumed": "intervene --resume STOPPED",
+    "verify planned": "verify MODEL --text texts/*.txt --length 16 --rank 2 --dry-run",
+    "verify": "verify MODEL --text texts/*.txt --length 16 --sequences 16 --rank 2 --layers 1 --resamples 19 "
+    "--device cpu --threads 1 --proxies pca --out HOSTILE",
+    "reproduce planned": "reproduce recipe.toml --dry-run",
+    "reproduce": "reproduce recipe.toml --threads 1 --out HOSTILE",
+    "reproduce of none": "reproduce HOSTILE",
+    "reproduce with another model": "reproduce recipe.toml --model HOSTILE=MODEL",
+    "watch": "watch RUN --once",
+    "watch of none": "watch HOSTILE --once",
+    "watch without a page": "watch RUN --no-serve --every 0.2",
     "a configuration": "rows RUN --config HOSTILE.toml",
     "an option that is none": "rows RUN --HOSTILE 3",
     "a command that is none": "HOSTILE",
 }
-QUIET = {"doctor"}  # says nothing of what is in the folder
+QUIET = {"doctor", "intervene planned"}  # says nothing of what is in the folder
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +113,14 @@ def material(folder):
     (folder / f"{HOSTILE}.py").write_text(f"raise ValueError({HOSTILE!r})\n")
     corpus(folder / "texts", documents=30)
     (folder / "pair.toml").write_text(PAIR)
+    (folder / "plan.toml").write_text(PLAN)
+    named = json.dumps(f"{HOSTILE}MODEL")[1:-1]
+    (folder / "recipe.toml").write_text(
+        RECIPE.replace('"Mine"', json.dumps(HOSTILE))
+        .replace('model = "model"', f'model = "{named}"')
+        .replace('says = "c"', f"says = {json.dumps(HOSTILE)}")
+        .replace('name = "c"', f"name = {json.dumps(HOSTILE)}")
+    )
     for step in (0, 10):
         checkpoint = save(tiny("gpt2", seed=step), folder / f"{HOSTILE}HISTORY" / f"checkpoint-{step}")
     shutil.copytree(checkpoint, folder / f"{HOSTILE}HISTORY" / f"checkpoint-{HOSTILE}")
@@ -121,5 +149,5 @@ def test_nothing_in_a_file_paints_a_terminal(served, tmp_path, counted, form):
     assert ended.code is not None
     assert not [escape for escape in ESCAPES if escape in ended.out], ended.out
     assert "Traceback" not in ended.out
-    assert "smile" in ended.out or form in QUIET, ended.out
+    assert "owned" in ended.out or form in QUIET, ended.out
     counted("hostile text in files, names and runs does not paint a terminal", 1)

@@ -10,8 +10,8 @@ from pydantic import Field
 from rich.console import Console
 
 from anisoscope.cli.closing import end_with_answer
-from anisoscope.cli.early import require_checkpoints, require_corpus, require_new_run, require_run, require_tokeniser
-from anisoscope.cli.examining import ExaminationRun, display, shown_size
+from anisoscope.cli.early import require_checkpoints, require_corpus, require_new_run, require_tokeniser
+from anisoscope.cli.examining import ExaminationRun, display, shown_size, threads_to_go_on_with
 from anisoscope.errors import broken
 from anisoscope.study.device import require_device, resolve_device
 from anisoscope.study.model_settings import Examination, HistoryPlan, JobOptions
@@ -104,22 +104,10 @@ def _means(jobs: JobOptions, threads: int) -> Means:
 
 
 def _resumed(resume: str, jobs: JobOptions, threads: int | None, report: bool) -> None:
-    from anisoscope.store.run import open_run
-
     began = time.monotonic()
-    require_run(resume, "checkpoints")
+    own = threads_to_go_on_with(resume, "checkpoints", asked=threads)
     from anisoscope.study import checkpoints as study
-    from anisoscope.study.same_bits import lost_bits, threads_of_jobs
 
-    there = open_run(resume)
-    over = there.manifest.get("kind") == study.KIND and there.finished and not there.manifest.get("failed")
-    if over:
-        tell(Console(), f"{resume} is finished; there is nothing left to do")
-    begun = threads_of_jobs(there.manifest)
-    own = threads or begun or 1
-    lost = lost_bits(there.manifest, threads=own, begun=begun)
-    if lost and not over:
-        tell(Console(stderr=True), f"warning: {lost}", "yellow")
     with display() as overseer:
         run = study.resumed(resume, _means(jobs, own), overseer, page=report)
     end_with_answer(run, began, report=report, again=f"Go on with: {_again(run.path)}")

@@ -11,6 +11,7 @@ from pydantic import Field
 from rich.console import Console
 
 from anisoscope.study.options import RunOptions
+from anisoscope.visible import tell
 
 if TYPE_CHECKING:
     from anisoscope.study.overseeing import JobBoard, JobLines
@@ -37,6 +38,24 @@ def display() -> Iterator[JobBoard | JobLines]:
     board = JobBoard(console)
     with board.shown():
         yield board
+
+
+def threads_to_go_on_with(resume: str, kind: str, *, asked: int | None = None) -> int:
+    """The threads of the jobs of a study that goes on; said is what may differ, and whether anything is left to do."""
+    from anisoscope.cli.early import require_run
+
+    there = require_run(resume, kind)
+    from anisoscope.study.same_bits import lost_bits, threads_of_jobs
+
+    begun = threads_of_jobs(there.manifest)
+    own = asked or begun or 1
+    if there.finished and not there.manifest.get("failed"):
+        tell(Console(), f"{resume} is finished; there is nothing left to do")
+        return own
+    lost = lost_bits(there.manifest, threads=own, begun=begun)
+    if lost:
+        tell(Console(stderr=True), f"warning: {lost}", "yellow")
+    return own
 
 
 def shown_size(size: Size) -> str:

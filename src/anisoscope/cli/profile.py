@@ -14,8 +14,8 @@ from pydantic import Field
 from rich.console import Console
 
 from anisoscope.cli.closing import end_with_answer
-from anisoscope.cli.early import require_corpus, require_models, require_new_run, require_run, require_tokeniser
-from anisoscope.cli.examining import ExaminationRun, display, shown_size
+from anisoscope.cli.early import require_corpus, require_models, require_new_run, require_tokeniser
+from anisoscope.cli.examining import ExaminationRun, display, shown_size, threads_to_go_on_with
 from anisoscope.cli.layer_table import print_layers
 from anisoscope.cli.showing import print_table, say, visible
 from anisoscope.cores import usable_cores
@@ -107,8 +107,7 @@ def _resumed(model: str, options: ProfileCommand, began: float) -> None:
     if extra:
         what = f"--resume with {', '.join(extra)}"
         raise broken("a profile that goes on must keep its own model and settings", what, "leave them out")
-    if require_run(str(options.resume), "profile").finished:
-        say(f"{options.resume} is finished; there is nothing left to do")
+    threads_to_go_on_with(str(options.resume), "profile")  # its own, as its settings say
     from anisoscope.study.profile import resume as study
 
     with _told_how_to_go_on(str(options.resume)), display() as overseer:

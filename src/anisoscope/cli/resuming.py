@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-
 from anisoscope.cli.closing import end_with_answer
-from anisoscope.cli.early import require_run
-from anisoscope.cli.examining import display
+from anisoscope.cli.examining import display, threads_to_go_on_with
 from anisoscope.errors import broken
 from anisoscope.study.model_settings import JobOptions
 from anisoscope.study.options import given_in, part_of
-from anisoscope.visible import tell
 
 if TYPE_CHECKING:
     from anisoscope.store.run import Run
@@ -32,14 +28,7 @@ def resume(
     if extra:
         what = f"--resume with {', '.join(extra)}"
         raise broken("a study that goes on must keep its own settings", what, "leave them out")
-    require_run(path, kind)
-    from anisoscope.store.run import open_run
-    from anisoscope.study.resuming import is_done
-
-    there = open_run(path)
-    if is_done(there):
-        tell(Console(), f"{path} is finished; there is nothing left to do")
-    threads = int(there.manifest.get("config", {}).get("threads", 1))
+    threads = threads_to_go_on_with(path, kind)
     with display() as overseer:
         means = means_of(part_of(options, JobOptions), threads)
         run = _study(kind).resumed(path, means, overseer, page=options.report)

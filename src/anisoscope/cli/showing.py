@@ -48,9 +48,11 @@ def print_table(
 ) -> None:
     """A rich table on a terminal, elsewhere plain lines, one a row and never folded.
 
-    A terminal that is too narrow does without the ``spare`` columns, the first of them first, and says so.
+    A terminal that is too narrow does without the ``spare`` columns, the first of them first, and says so. Whatever
+    cells hold is shown as text, whether the caller saw to that or not.
     """
     right = set(right)
+    rows = [[visible(cell) for cell in row] for row in rows]
     if sys.stdout.isatty():
         _print_rich(columns, rows, right, spare)
     else:

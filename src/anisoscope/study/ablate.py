@@ -23,8 +23,9 @@ from anisoscope.study.noting import Noting
 from anisoscope.study.pool import Means, Overseer, Task, report, session
 from anisoscope.study.pool import run as run_all
 from anisoscope.study.profile import TRAINED, about
-from anisoscope.study.resuming import gone_on, incomplete, recorded, settings_in
+from anisoscope.study.resuming import gone_on, incomplete, recorded, require_progress, settings_in
 from anisoscope.study.sizing import rate_of
+from anisoscope.study.unchanged import model_digest, require_same_corpus, require_same_model, require_same_text
 from anisoscope.vocabulary import added
 
 KIND = "ablate"
@@ -40,6 +41,12 @@ class Model:
     step: int
     objective: str | None = None
 
+    @property
+    def key(self) -> str:
+        """Its name and step in a plain word."""
+        plain = "".join(c if c.isalnum() or c in "-_." else "-" for c in self.name)
+        return f"{plain}-{self.step}"
+
 
 @dataclass(frozen=True, slots=True)
 class Job:
@@ -51,9 +58,8 @@ class Job:
 
     @property
     def writer(self) -> str:
-        """Who writes its rows, a plain word."""
-        plain = "".join(c if c.isalnum() or c in "-_." else "-" for c in self.model.name)
-        return f"{plain}-{self.model.step}"
+        """Who writes its rows."""
+        return self.model.key
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +87,7 @@ def models_of(sources: Sequence[str]) -> tuple[Model, ...]:
             many = part is not None and len(parts) > 1
             name = path.resolve().name if many else _short(label)
             found.append(Model(source if part is None else str(part), name, TRAINED if at is None else int(at[1])))
-    keys = [(model.name, model.step) for model in found]
+    keys = [model.key for model in found]
     twice = [model for model, key in zip(found, keys, strict=True) if keys.count(key) > 1]
     if twice:
         raise broken("models must differ in name or step", twice[0].source, "name each once, or rename a folder")
@@ -131,7 +137,11 @@ def begun(
         units=reading.units,
         vocabulary=added(),
         **provenance(reservoir_rows=0, fold_seed=reading.seed),
-        hashes={"text": reading.data.fingerprint},
+        hashes={"text": reading.data.fingerprint}
+        | {
+            model.key: model_digest(card.located.path, allow_pickle=settings.allow_pickle)
+            for model, card in zip(plan.models, plan.cards, strict=True)
+        },
         notes=list(dict.fromkeys(note for card in plan.cards for note in card.notes)),
         done=[],
         failed={},
@@ -145,6 +155,7 @@ def resumed(path: str | Path, means: Means, overseer: Overseer, *, page: bool = 
 
     def read(run: Run) -> tuple[AblateSettings, tuple[Model, ...]]:
         settings = settings_in(run.manifest, AblateSettings)
+        require_progress(run.manifest)
         with incomplete(str(path)):
             return settings, tuple(Model(**model) for model in recorded(run.manifest, "plan", "models"))
 
@@ -157,7 +168,12 @@ def removed(job: Job) -> int:
     report(0.0, "loading")
     own = _own(settings, job.model)
     card = _card(job.model, settings)
+    run = open_run(job.run)
+    require_same_model(run.manifest, job.model.key, card.located.path, allow_pickle=settings.allow_pickle)
     reading = read_text(card, own, sequences=settings.sequences)
+    require_same_corpus(run.manifest, reading.data.about)
+    if asdict(job.model) == recorded(run.manifest, "plan", "models")[0]:  # as its tokeniser read it
+        require_same_text(run.manifest, "text", reading.data.fingerprint, settings.text)
     found = ablate(
         loaded(card, own),
         reading.chunks(own),
@@ -171,7 +187,7 @@ def removed(job: Job) -> int:
         progress=report,
     )
     about_rows = {"model": job.model.name, "role": reading.role, "seed": settings.seed, "step": job.model.step}
-    open_run(job.run).write(job.writer, [row | about_rows for row in found.rows])
+    run.write(job.writer, [row | about_rows for row in found.rows])
     return len(found.rows)
 
 

@@ -41,6 +41,7 @@ from anisoscope.study.intervene_settings import PENALTIES, Arm, InterveneSetting
 from anisoscope.study.lessons import collated
 from anisoscope.study.pool import report
 from anisoscope.study.probe_tasks import Task, probe_rows, tasks_of
+from anisoscope.study.unchanged import require_same_text
 
 OBSERVED = (0.0, 0.3, 0.7, 1.0)  # of the steps
 
@@ -167,6 +168,8 @@ def trained(job: Job) -> int:
     training = _Training.of(job)
     about: Row = {"model": job.label, "role": settings.role, "seed": job.seed}
     run = open_run(job.run)
+    if training.corpus == settings.corpus:
+        require_same_text(run.manifest, "corpus", training.data.fingerprint, settings.corpus)
     due = sorted({min(settings.steps - 1, round(share * settings.steps)) for share in OBSERVED})
     optimizer = torch.optim.AdamW(
         training.model.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay

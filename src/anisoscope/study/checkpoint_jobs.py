@@ -38,6 +38,7 @@ from anisoscope.study.histories import Origin
 from anisoscope.study.model_settings import Examination
 from anisoscope.study.pool import report
 from anisoscope.study.relations import aligned_probe
+from anisoscope.study.unchanged import require_same_checkpoint
 from anisoscope.vocabulary import LABEL_NULLS
 
 Wave = Literal["initial", "early", "late"]
@@ -139,6 +140,9 @@ def _seen(job: Job, reading: Reading, shards: range, *, share: float) -> Observa
     settings = job.examination
     report(0.0, "loading")
     like = job.like if job.origin is None else job.origin
+    if like.path is not None:
+        manifest = open_run(job.run).manifest
+        require_same_checkpoint(manifest, like.label, like.path, allow_pickle=settings.allow_pickle)
     card = card_of(like.here(allow_pickle=settings.allow_pickle), settings)
     model = twin(card, settings) if job.origin is None else loaded(card, settings)
     chunks = reading.chunks(settings)

@@ -46,8 +46,9 @@ from anisoscope.study.model_settings import Examination, HistoryPlan
 from anisoscope.study.pool import Means, Outcome, Overseer, Task, session
 from anisoscope.study.pool import run as run_all
 from anisoscope.study.profile import about
-from anisoscope.study.resuming import incomplete, settings_in
+from anisoscope.study.resuming import incomplete, recorded, require_progress, settings_in
 from anisoscope.study.sizing import Size, rate_of, size_of
+from anisoscope.study.unchanged import config_digest
 from anisoscope.study.wandering import write_wandering
 from anisoscope.vocabulary import added, anchor_step
 
@@ -123,6 +124,10 @@ def resumed(path: str | Path, means: Means, overseer: Overseer, *, page: bool = 
             run.close()
             return run
         settings = settings_in(run.manifest, Examination)
+        recorded(run.manifest, "model", "name")
+        recorded(run.manifest, "role")
+        recorded(run.manifest, "hashes")
+        require_progress(run.manifest)
     except BaseException:
         run.close()
         raise
@@ -199,7 +204,7 @@ def _keep_texts(run: Run, settings: Examination, plan: HistoryPlan, points: Sequ
         if not run.has_file(f"text-{seed}.safetensors"):
             card = card_of(points[-1].origin.here(allow_pickle=settings.allow_pickle), settings)
             reading = _reading(card, settings, plan, seed)
-            if reading.data.fingerprint != run.manifest["hashes"][f"text-{seed}"]:
+            if reading.data.fingerprint != recorded(run.manifest, "hashes", f"text-{seed}"):
                 raise AnisoscopeError(f"the text {settings.text} is not what it was when {run.path} began; restore it")
             reading.keep(run, seed)
 
@@ -329,6 +334,8 @@ def _integrity(course: Course) -> dict[str, Any]:
 
 def _hashes(course: Course, settings: Examination, plan: HistoryPlan, readings: Sequence[Reading]) -> dict[str, str]:
     weights = {one.label: one.weights.digest for one in course.history.checkpoints if one.weights is not None}
+    own = {p.origin.label: config_digest(p.origin.path) for p in course.points if p.origin.path is not None}
+    weights |= {f"config-{label}": digest for label, digest in own.items() if digest is not None}
     seeds = _seeds(settings, plan)
     return {f"text-{seed}": one.data.fingerprint for seed, one in zip(seeds, readings, strict=True)} | weights
 

@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from anisoscope.data.tokens import prepare
+from anisoscope.data.tokens import Tokenised, prepare
 from anisoscope.errors import broken
 from anisoscope.evidence.inference import adjust
 from anisoscope.intervene.contrasts import FEWEST, Contrast, contrast, smallest_effect, trend
@@ -26,8 +26,9 @@ from anisoscope.study.noting import Noting
 from anisoscope.study.pool import Means, Overseer, Task, session
 from anisoscope.study.pool import run as run_all
 from anisoscope.study.probe_tasks import read_labels
-from anisoscope.study.resuming import gone_on, settings_in
+from anisoscope.study.resuming import gone_on, is_done, require_progress, settings_in
 from anisoscope.study.sentences import sentence_rows
+from anisoscope.study.unchanged import require_same_text
 from anisoscope.verdict import MARGIN, outcome_of_difference
 from anisoscope.vocabulary import EFFECTS, Effect, added, matches
 
@@ -93,13 +94,7 @@ def begun(
     """Train a plan into a new run, by default ``runs/<date-time>-intervene``."""
     require_labels(settings)
     folder = out if out is not None else Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-intervene"
-    data = prepare(
-        settings.corpus,
-        length=settings.length,
-        vocabulary=settings.vocabulary,
-        tokeniser=settings.tokeniser,
-        seed=settings.first_seed,
-    )
+    data = _prepared(settings)
     run = create_run(
         folder,
         config=settings.model_dump(mode="json"),
@@ -120,11 +115,24 @@ def begun(
 
 def resumed(path: str | Path, means: Means, overseer: Overseer, *, page: bool = False) -> Run:
     """Go on with a plan that was stopped or killed; a training that was under way begins anew."""
-    return gone_on(
-        path,
-        KIND,
-        lambda run: settings_in(run.manifest, InterveneSettings),
-        lambda run, settings: _go_on(run, settings, means, overseer, page=page),
+
+    def read(run: Run) -> InterveneSettings:
+        settings = settings_in(run.manifest, InterveneSettings)
+        require_progress(run.manifest)
+        if not is_done(run):
+            require_same_text(run.manifest, "corpus", _prepared(settings).fingerprint, settings.corpus)
+        return settings
+
+    return gone_on(path, KIND, read, lambda run, settings: _go_on(run, settings, means, overseer, page=page))
+
+
+def _prepared(settings: InterveneSettings) -> Tokenised:
+    return prepare(
+        settings.corpus,
+        length=settings.length,
+        vocabulary=settings.vocabulary,
+        tokeniser=settings.tokeniser,
+        seed=settings.first_seed,
     )
 
 

@@ -21,7 +21,7 @@ from anisoscope.observe.rows import row
 from anisoscope.store.run import Run, create_run, open_run
 from anisoscope.study.device import select_device
 from anisoscope.study.ending import closing
-from anisoscope.study.resuming import recorded, settings_in
+from anisoscope.study.resuming import recorded, require_progress, settings_in
 from anisoscope.study.same_bits import as_begun
 from anisoscope.study.saved import step_of
 from anisoscope.study.settings import PairSettings
@@ -74,7 +74,7 @@ def resume(path: str | Path, display: Display, *, page: bool = False) -> Run:
             raise AnisoscopeError(f"{path} is a run of kind {run.manifest.get('kind')!r}, and only a pair can go on")
         run.require_current()
         settings = settings_in(run.manifest, PairSettings, units="sequence")  # as before there were others
-        recorded(run.manifest, "done")
+        require_progress(run.manifest)
         if run.finished:
             display.said(f"{path} is finished; there is nothing left to do")
             run.close()

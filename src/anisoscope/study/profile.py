@@ -37,10 +37,11 @@ from anisoscope.study.layers import Profile, draw, sequences_needed, vectors_of
 from anisoscope.study.model_settings import ProfileSettings
 from anisoscope.study.pool import Outcome, Overseer, Task
 from anisoscope.study.relations import aligned_vectors, layer_rows
-from anisoscope.study.resuming import recorded, settings_in
+from anisoscope.study.resuming import recorded, require_progress, settings_in
 from anisoscope.study.shapes import shape_rows
 from anisoscope.study.side_by_side import Apply, side_by_side
 from anisoscope.study.sizing import Size, rate_of, size_of
+from anisoscope.study.unchanged import model_digest, require_same_model, require_same_text
 from anisoscope.vocabulary import added
 
 TWIN, TRAINED = 0, 1
@@ -79,7 +80,10 @@ def profile(
         corpus=reading.data.about,
         vocabulary=added(),
         **provenance(reservoir_rows=RESERVOIR_ROWS, fold_seed=reading.seed),
-        hashes={"text": reading.data.fingerprint},
+        hashes={
+            "text": reading.data.fingerprint,
+            "model": model_digest(located.path, allow_pickle=settings.allow_pickle),
+        },
         units=reading.units,
         notes=list(card.notes),
         asked=model,
@@ -96,20 +100,21 @@ def resume(path: str | Path, overseer: Overseer, *, page: bool = False) -> Run:
             raise AnisoscopeError(f"{path} is a run of kind {run.manifest.get('kind')!r}, and no profile")
         run.require_current()
         settings = settings_in(run.manifest, ProfileSettings)
-        recorded(run.manifest, "done")
+        require_progress(run.manifest)
         if run.finished:
             run.close()
             return run
-        located = locate(recorded(run.manifest, "asked"), allow_pickle=settings.allow_pickle)
+        located = locate(str(recorded(run.manifest, "asked")), allow_pickle=settings.allow_pickle)
         card = described(located, settings)
         each = _sequences(card, settings)
         reading = read_text(card, settings, sequences=each * settings.batches)
-        if reading.data.fingerprint != recorded(run.manifest, "hashes", "text"):
-            raise AnisoscopeError(
-                f"the text {settings.text} is not what it was when {path} began; restore it, or begin a new run"
-            )
-        if about(card) != recorded(run.manifest, "model"):
+        require_same_text(run.manifest, "text", reading.data.fingerprint, settings.text)
+        then, now = recorded(run.manifest, "model"), about(card)
+        if not isinstance(then, dict) or any(
+            then.get(name) != now[name] for name in now.keys() - {"path"}
+        ):  # there it is told without the home
             raise AnisoscopeError(f"the model is not what it was when {path} began; restore it, or begin a new run")
+        require_same_model(run.manifest, "model", located.path, allow_pickle=settings.allow_pickle)
     except BaseException:
         run.close()
         raise

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from anisoscope.errors import AnisoscopeError, broken
-from anisoscope.study.options import Settings, made_of
+from anisoscope.errors import broken
+from anisoscope.study.options import Settings, made_of, read_toml
 from anisoscope.vocabulary import WINDOWS
 
 Scale = Literal["tiny", "small", "full"]
@@ -92,16 +92,10 @@ def recipe_names() -> list[str]:
 def load_recipe(name: str) -> Recipe:
     """A recipe by its name, or a user's own TOML file."""
     if name in recipe_names():
-        text = (files(_PACKAGE) / f"{name}.toml").read_text(encoding="utf-8")
-    elif Path(name).is_file():
-        text = Path(name).read_text(encoding="utf-8")
-    else:
+        return made_of(Recipe, tomllib.loads((files(_PACKAGE) / f"{name}.toml").read_text(encoding="utf-8")))
+    if not Path(name).is_file():
         raise broken(f"a recipe must be one of {' '.join(recipe_names())} or a TOML file", name, "check the name")
-    try:
-        given = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise AnisoscopeError(f"{name} is no TOML: {error}") from error
-    return made_of(Recipe, given)
+    return made_of(Recipe, read_toml(name))
 
 
 def plan_of(recipe: Recipe, scale: str) -> ScalePlan:

@@ -13,6 +13,7 @@ from typing import Any
 
 from anisoscope.data.corpora import load_corpus
 from anisoscope.errors import AnisoscopeError, broken
+from anisoscope.store.disk import make_folder
 from anisoscope.store.files import Folder
 from anisoscope.store.run import Run, open_run
 from anisoscope.study.device import require_device
@@ -21,10 +22,11 @@ from anisoscope.study.options import made_of
 from anisoscope.study.pool import Means, Overseer
 from anisoscope.study.recipe import Recipe, RecipeRun, plan_of
 from anisoscope.study.recipe_rules import compare
+from anisoscope.study.same_bits import threads_of_jobs
 from anisoscope.study.settings import PairSettings, settings_of
 from anisoscope.study.verification_settings import Verification
 
-RESULT = "reproduction.json"
+RESULT, BEGUN = "reproduction.json", "recipe.json"
 
 
 def resolved(
@@ -98,19 +100,72 @@ def carry_out(
     displays: tuple[Any, Overseer],
     out: str | None = None,
 ) -> dict[str, Any]:
-    """Run what is not there yet, then set every claim beside its rows; the result is kept as ``reproduction.json``."""
+    """Run what is not there yet, then set every claim beside its rows; the result is kept as ``reproduction.json``.
+
+    A folder goes on with what it was begun with: the same recipe, scale, models and text.
+    """
     folder = Path(out) if out is not None else Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-reproduce-{name}"
+    _begin(folder, recipe, runs, scale)
     done = [(run, _carried_out(run, folder / run.name, threads, displays)) for run in runs]
     result = beside(recipe, [(run, made) for run, made in done]) | {"name": name, "scale": scale}
     Folder(folder).write(RESULT, json.dumps(result, indent=1, ensure_ascii=False).encode())
     return result | {"folder": str(folder)}
 
 
+def _begin(folder: Path, recipe: Recipe, runs: Sequence[RecipeRun], scale: str) -> None:
+    """Write down what the folder is for, or raise if it is for something else."""
+    plan = {"scale": scale, "runs": {run.name: run.model_dump(mode="json") for run in runs}}
+    plan |= {"recipe": recipe.model_dump(mode="json")}
+    if not (folder / BEGUN).exists():
+        if any((folder / run.name / "manifest.json").exists() for run in runs):
+            raise AnisoscopeError(
+                f"{folder} holds runs and does not say of which recipe (it has no {BEGUN}); choose another --out"
+            )
+        try:
+            make_folder(folder)
+        except OSError as error:
+            raise AnisoscopeError(f"cannot make {folder}: {error.strerror or error}") from error
+        Folder(folder).write(BEGUN, json.dumps(plan, indent=1, ensure_ascii=False).encode())
+        return
+    try:
+        then = json.loads(Folder(folder).read(BEGUN))
+    except (ValueError, RecursionError) as error:
+        raise AnisoscopeError(f"{folder / BEGUN} is damaged: {error}; choose another --out") from error
+    if not isinstance(then, dict):
+        raise AnisoscopeError(f"{folder / BEGUN} is damaged; choose another --out")
+    other = _first_difference(then, plan)
+    if other is not None:
+        raise AnisoscopeError(
+            f"{folder} was begun with another {other}; give what it was begun with, or choose another --out"
+        )
+
+
+def _first_difference(then: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
+    """What a recipe that goes on was begun with and is not given again, in words."""
+    if then.get("scale") != now["scale"]:
+        return f"scale, {then.get('scale')}"
+    if then.get("recipe") != now["recipe"]:
+        return "recipe"
+    before = then.get("runs")
+    for name, run in now["runs"].items():
+        own = before.get(name) if isinstance(before, dict) else None
+        if not isinstance(own, dict):
+            return "recipe"
+        for what, value in run.items():
+            if own.get(what) != value:
+                return f"{'text or setting' if what == 'settings' else what} for {name}"
+    return None
+
+
 def _carried_out(run: RecipeRun, folder: Path, threads: int, displays: tuple[Any, Overseer]) -> Run:
     """One study into its own run; one that is finished is read, so that a recipe goes on where it was stopped."""
     if (folder / "manifest.json").exists():
         there = open_run(folder)
-        if there.finished:
+        if there.manifest.get("kind") != run.study:
+            raise AnisoscopeError(
+                f"{folder} holds a run of kind {there.manifest.get('kind')!r}, and no {run.study}; choose another --out"
+            )
+        if there.finished and not there.manifest.get("failed"):
             return there
         if run.study == "pair":
             from anisoscope.study.pair import resume
@@ -119,7 +174,11 @@ def _carried_out(run: RecipeRun, folder: Path, threads: int, displays: tuple[Any
         if run.study == "checkpoints":
             from anisoscope.study.checkpoints import resumed
 
-            return resumed(folder, Means(threads=threads), displays[1])
+            return resumed(folder, Means(threads=threads_of_jobs(there.manifest) or threads), displays[1])
+        if run.study == "profile":
+            from anisoscope.study.profile import resume
+
+            return resume(folder, displays[1])
         raise AnisoscopeError(f"{folder} holds a run that is not finished; remove it, or choose another --out")
     if run.study == "pair":
         from anisoscope.study.pair import pair

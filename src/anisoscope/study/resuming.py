@@ -29,6 +29,17 @@ def recorded(manifest: Mapping[str, Any], *keys: str) -> Any:
     return found
 
 
+def require_progress(manifest: Mapping[str, Any]) -> None:
+    """Raise for a manifest that does not say in its own words what is done, what failed and what the run is of."""
+    done, failed, hashes = recorded(manifest, "done"), manifest.get("failed") or {}, manifest.get("hashes", {})
+    fits = isinstance(done, list) and all(isinstance(name, str) for name in done)
+    if not fits or not isinstance(failed, Mapping) or not isinstance(hashes, Mapping):
+        what = "done" if not fits else "failed" if not isinstance(failed, Mapping) else "hashes"
+        raise AnisoscopeError(
+            f"the manifest of {manifest.get('name', 'the run')} holds a field {what} that is none: it cannot go on"
+        )
+
+
 def settings_in(manifest: Mapping[str, Any], kind: type[Made], **usual: Any) -> Made:
     """The settings that a run was begun with; ``usual`` are for those that an older release did not have."""
     config = recorded(manifest, "config")

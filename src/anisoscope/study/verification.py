@@ -38,6 +38,7 @@ RESAMPLES = 199
 def planned(models: Sequence[str], settings: Verification) -> list[tuple[Card, Size]]:
     """What would be done, from the configurations alone."""
     cards = [_described(model, settings) for model in models]
+    _require_different(cards)
     return [(card, size_of(card, settings, rate=rate_of(settings))) for card in cards]
 
 
@@ -51,6 +52,7 @@ def verified(
 ) -> Run:
     """Check the proxies of one model, and of held-out ones after it, into a new run."""
     cards = [_described(model, settings) for model in models]
+    _require_different(cards)
     readings = [read_text(card, settings, sequences=settings.sequences) for card in cards]
     folder = out if out is not None else Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-verify"
     run = create_run(
@@ -77,6 +79,18 @@ def verified(
     finally:
         torch.set_num_threads(threads)
     return run
+
+
+def _require_different(cards: Sequence[Card]) -> None:
+    """Rows go by the name of their model: the rows of a second one of that name would replace those of the first."""
+    names = [_writer(card) for card in cards]
+    for name, card in zip(names, cards, strict=True):
+        if names.count(name) > 1:
+            raise broken("models must differ in name", f"{card.located.name} twice", "rename one of the folders")
+
+
+def _writer(card: Card) -> str:
+    return "".join(c if c.isalnum() or c in "-_." else "-" for c in card.located.name)
 
 
 def _described(model: str, settings: Verification) -> Card:
@@ -115,7 +129,7 @@ def _check(run: Run, card: Card, reading: Reading, settings: Verification, overs
             places[at.layer] = at
         common = {"model": name, "role": reading.role, "seed": settings.seed}
         rows = [_row(one, places, card.width) | common for one in [*found, *settling(found, settings.proxies)]]
-        run.write("".join(c if c.isalnum() or c in "-_." else "-" for c in name), rows)
+        run.write(_writer(card), rows)
     except BaseException as error:
         why = str(error) or type(error).__name__
         overseer.ended(Outcome(task, error=why, seconds=time.monotonic() - began))

@@ -1,0 +1,20 @@
+"""docs/reliability.md is what the parts of `make faults` came to, and none of them failed."""
+
+from faults.conftest import PAGE, kept, page
+
+
+def test_the_page_is_what_was_kept_and_holds_no_failure():
+    parts = kept()
+    assert parts
+    assert [name for name, part in parts.items() if part["outcome"] != "passed"] == []
+    assert PAGE.read_text(encoding="utf-8") == page(parts)
+
+
+def test_a_part_that_failed_is_on_the_page():
+    common = {"source": "a", "seconds": 60.0, "measured": {}}
+    good = common | {"outcome": "passed", "cases": {"a promise": 3}, "measured": {"speed": "9"}}
+    made = page({"x": good, "y": common | {"outcome": "failed", "cases": {"a promise": 2}}})
+    assert "| a promise | 5 | 1 |" in made
+    assert "- failed: `y`" in made
+    assert "| speed | 9 |" in made
+    assert "2 parts, 2 minutes in all, of the source with the fingerprint `a`" in made
