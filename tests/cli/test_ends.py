@@ -225,7 +225,7 @@ def test_a_profile_that_was_stopped_goes_on_to_the_same_rows(profiled, tmp_path,
 def test_a_finished_profile_has_nothing_left_and_keeps_its_settings(profiled, capsys):
     _, whole = profiled
     cli.main(["profile", "--resume", str(whole), "--no-report"])
-    assert "nothing left to do" in capsys.readouterr().err
+    assert "nothing left to do" in capsys.readouterr().out
     assert ended("profile", "--resume", whole, "--rank", 4) == 2
     assert "must keep its own model and settings, got --resume with rank" in capsys.readouterr().err
 

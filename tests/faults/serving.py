@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import gc
 import importlib
+import importlib.util
 import json
 import mmap
 import os
@@ -108,6 +109,14 @@ def compiled(into: Path) -> Path | None:
     return library
 
 
+def package() -> Path:
+    """Where the package that is tested is imported from, for processes that are to test the same."""
+    found = importlib.util.find_spec("anisoscope")
+    assert found is not None
+    assert found.origin is not None
+    return Path(found.origin).parents[1]
+
+
 @contextlib.contextmanager
 def serving(library: Path | None, into: Path, modules: Sequence[str]) -> Iterator[Server]:
     """A server that has imported what commands need; without the library no operation can fail."""
@@ -115,7 +124,7 @@ def serving(library: Path | None, into: Path, modules: Sequence[str]) -> Iterato
     orders.write_bytes(bytes(ctypes.sizeof(_Orders)))
     here = os.environ | {"FAULTS_ORDERS": str(orders), "OMP_NUM_THREADS": "1"}
     here |= {} if library is None else {"LD_PRELOAD": str(library)}
-    here |= {"PYTHONPATH": os.pathsep.join(map(str, (Path(__file__).parents[1], Path(__file__).parents[2])))}
+    here |= {"PYTHONPATH": os.pathsep.join(map(str, (*Path(__file__).parents[1:3], package())))}
     here |= {"PYTHONDONTWRITEBYTECODE": "1", "TERM": "xterm-256color", "COLUMNS": "200"}
     process = subprocess.Popen(
         [sys.executable, "-m", "faults.serving", str(orders), str(into), *modules],

@@ -11,6 +11,7 @@ import pytest
 
 from anisoscope.store.run import create_run
 from faults.conftest import ALL
+from faults.serving import package
 from report import planted
 
 ROWS, SECONDS, BYTES = 200_000, 20, 500_000_000
@@ -77,7 +78,7 @@ def test_rows_of_a_long_training_with_a_store_do_not_stay_in_memory(tmp_path, me
     grown = {}
     for name, number, store in (("with", OBSERVATIONS, [str(tmp_path / "run")]), ("without", OBSERVATIONS // 10, [])):
         command = [sys.executable, "-c", OBSERVING, str(number), *store]
-        paths = os.pathsep.join(["tests", "."])
+        paths = os.pathsep.join(["tests", ".", str(package())])
         done = subprocess.run(
             command, capture_output=True, text=True, check=True, env=os.environ | {"PYTHONPATH": paths}, timeout=1200
         )
