@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from anisoscope import __version__
 from anisoscope.evidence.correlation import FEWEST_FOR_TAILS, HEAVIEST
 from anisoscope.evidence.frequency import BINS
 from anisoscope.evidence.inference import FEWEST_EFFECTIVE, FEWEST_SWAPPED, FEWEST_UNITS
@@ -27,7 +28,7 @@ from anisoscope.shape import SMALLEST
 from anisoscope.verdict import ALPHA, FIT_MARGIN, MIXED
 from anisoscope.vocabulary import EARLY, LATE
 
-PACKAGES = ("anisoscope", "torch", "transformers", "accelerate", "tokenizers", "numpy", "scipy", "pyarrow")
+PACKAGES = ("torch", "transformers", "accelerate", "tokenizers", "numpy", "scipy", "pyarrow")
 
 
 def provenance(**parameters: Any) -> dict[str, Any]:
@@ -70,7 +71,7 @@ def constants() -> dict[str, Any]:
 
 def versions() -> dict[str, str]:
     """What the run was made with."""
-    found = {"python": platform.python_version()}
+    found = {"python": platform.python_version(), "anisoscope": __version__}
     for package in PACKAGES:
         try:
             found[package] = version(package)
