@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 
-from anisoscope import __version__
 from anisoscope.evidence.correlation import FEWEST_FOR_TAILS, HEAVIEST
 from anisoscope.evidence.frequency import BINS
 from anisoscope.evidence.inference import FEWEST_EFFECTIVE, FEWEST_SWAPPED, FEWEST_UNITS
@@ -26,6 +25,7 @@ from anisoscope.observe.judging import SEMI_NMF_ITERATIONS
 from anisoscope.observe.measure_units import GROUPS
 from anisoscope.shape import SMALLEST
 from anisoscope.verdict import ALPHA, FIT_MARGIN, MIXED
+from anisoscope.version import __version__
 from anisoscope.vocabulary import EARLY, LATE
 
 PACKAGES = ("torch", "transformers", "accelerate", "tokenizers", "numpy", "scipy", "pyarrow")
