@@ -1,6 +1,6 @@
 # Two commands do everything on a fresh machine with Python (3.11 or newer) and make:
 #   make run    install, then run the main job
-#   make test   install, then lint, types, import contracts, doctests and all tests
+#   make test   install, then lint, types, import contracts, documentation, doctests and all tests
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -21,7 +21,7 @@ LOCK := .venv-lock/bin/uv pip compile --quiet --universal --generate-hashes --py
 run: $(VENV)/.core
 	$(BIN)/anisoscope pair
 
-test: $(VENV)/.dev lint
+test: $(VENV)/.dev lint docs
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(THREADS) --dist loadfile -m "not slow"
 
 lint: $(VENV)/.dev
@@ -72,8 +72,8 @@ models: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m docs.models_table
 
 docs: $(VENV)/.dev
-	$(BIN)/sphinx-build -W -q -b html docs docs/_build/html
-	@echo "open docs/_build/html/index.html"
+	nice $(BIN)/sphinx-build -W -q -b html docs docs/_build/html
+	@echo "documentation: docs/_build/html/index.html"
 
 clean:
 	rm -rf $(VENV) $(PEERS) docs/_build .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,7 +1,7 @@
 project = "anisoscope"
 author = "The anisoscope authors"
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax"]
-myst_enable_extensions = ["dollarmath"]
+myst_enable_extensions = ["dollarmath", "deflist"]
 html_theme = "furo"
 exclude_patterns = ["_build"]
 autodoc_typehints = "description"

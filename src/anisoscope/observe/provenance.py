@@ -25,9 +25,10 @@ from anisoscope.observe.judging import SEMI_NMF_ITERATIONS
 from anisoscope.observe.measure_units import GROUPS
 from anisoscope.shape import SMALLEST
 from anisoscope.verdict import ALPHA, FIT_MARGIN, MIXED
+from anisoscope.version import __version__
 from anisoscope.vocabulary import EARLY, LATE
 
-PACKAGES = ("anisoscope", "torch", "transformers", "accelerate", "tokenizers", "numpy", "scipy", "pyarrow")
+PACKAGES = ("torch", "transformers", "accelerate", "tokenizers", "numpy", "scipy", "pyarrow")
 
 
 def provenance(**parameters: Any) -> dict[str, Any]:
@@ -70,7 +71,7 @@ def constants() -> dict[str, Any]:
 
 def versions() -> dict[str, str]:
     """What the run was made with."""
-    found = {"python": platform.python_version()}
+    found = {"python": platform.python_version(), "anisoscope": __version__}
     for package in PACKAGES:
         try:
             found[package] = version(package)
