@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +15,7 @@ from anisoscope.cli.early import require_corpus, require_new_run, require_tokeni
 from anisoscope.cli.examining import ExaminationRun, display
 from anisoscope.cli.resuming import again, means_of, resume
 from anisoscope.cli.showing import print_table
+from anisoscope.errors import broken
 from anisoscope.study.intervene_settings import ARMS, InterveneSettings, example
 from anisoscope.study.model_settings import JobOptions
 from anisoscope.study.options import given_in, made_of, part_of, read_toml
@@ -50,7 +52,7 @@ def intervene(
     An arm changes one thing: a penalty on geometry (istar, cos, decay, curvature), directions removed from weight
     updates (updates), the token law (loss-weights, mask-rates, zipf), or nothing (null, added to every plan). Control
     and arms share initial weights, data and order. Without a PLAN a small one is run. A plan that was stopped or
-    killed goes on with --resume.
+    killed goes on with --resume. Under torchrun every training takes all processes (data parallel, gloo).
 
     For example:
 
@@ -58,6 +60,7 @@ def intervene(
     * `anisoscope intervene plan.toml --seeds 5`
     * `anisoscope intervene plan.toml --dry-run --pilot runs/20260101-120000-intervene`
     * `anisoscope intervene --resume runs/20260101-120000-intervene`
+    * `torchrun --nproc-per-node 2 -m anisoscope intervene plan.toml`
 
     Parameters
     ----------
@@ -66,6 +69,30 @@ def intervene(
 
     """
     began = time.monotonic()
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        _in_company(plan, options, began)
+        return
+    _alone(plan, options, began)
+
+
+def _in_company(plan: str | None, options: InterveneCommand, began: float) -> None:
+    """Under torchrun: the first process runs the plan, the others train along with each of its trainings."""
+    if options.ray is not None:
+        raise broken("a plan must run under torchrun or on Ray", "both", "leave --ray out")
+    from anisoscope.study import company
+    from anisoscope.study.arm_training import trained
+    from anisoscope.study.pool import fixed_threads
+
+    with company.joined():
+        if company.leads():
+            with company.followed():
+                _alone(plan, options, began)
+        else:
+            with fixed_threads(1):
+                company.follow(trained)
+
+
+def _alone(plan: str | None, options: InterveneCommand, began: float) -> None:
     jobs = part_of(options, JobOptions)
     if options.resume is not None:
         named = [] if plan is None else ["PLAN"]

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from anisoscope.cli.closing import end_with_answer
 from anisoscope.cli.early import require_corpus, require_new_run, require_run, require_tokeniser
+from anisoscope.cli.examining import display
 from anisoscope.errors import broken
 from anisoscope.study.device import require_device
 from anisoscope.study.options import RunOptions, given_in, part_of
@@ -23,13 +24,23 @@ if TYPE_CHECKING:
     from anisoscope.study.settings import PairSettings
 
 
+_WHERE = ("ray", "gpus", "retries")
+
+
 class PairRun(RunOptions):
     """What `pair` takes beside the settings of its trainings."""
 
     preset: str = Field(default="tiny", description="tiny (minutes on two cores), small, or pythia-160m (a GPU).")
     resume: str | None = Field(
-        default=None, description="Go on with this run. Its own settings count, so no others may be given."
+        default=None,
+        description="Go on with this run. Its own settings count; only --ray, --gpus and --retries may be given.",
     )
+    ray: str | None = Field(
+        default=None,
+        description="Every training as a job on Ray: `local`, `auto` (this machine's cluster) or an address.",
+    )
+    gpus: float = Field(default=0.0, ge=0, description="Share of a GPU for every job on Ray.")
+    retries: int = Field(default=1, ge=0, description="Tries of a job on Ray after the first, from its checkpoint.")
 
 
 class PairCommand(PairOptions, PairRun):
@@ -49,14 +60,17 @@ def pair(*, options: Annotated[PairCommand, Parameter(name="*")] = PairCommand()
     * `anisoscope pair --corpus "books/*.txt" --steps 1000 --seeds 3`
     * `anisoscope pair --preset small --corpus zipf:1.2 --out runs/zipf12`
     * `anisoscope pair --models neox-bert --config mine.toml`
+    * `anisoscope pair --seeds 5 --ray local`
     * `anisoscope pair --resume runs/20260101-120000-pair`
     """
     given = given_in(options)
-    if options.resume is not None and (extra := given.keys() - {"resume", "report"}):
+    if options.resume is not None and (extra := given.keys() - {"resume", "report", *_WHERE}):
         what = f"--resume with {', '.join(sorted(extra))}"
         raise broken("a run that goes on must keep its own settings", what, "leave them out")
     asked = given_in(part_of(options, PairOptions))
     settings = settings_of(options.preset, asked) if options.resume is None else None
+    if options.ray is None and (lost := given.keys() & {"gpus", "retries"}):
+        raise broken("--gpus and --retries are for jobs on Ray", ", ".join(sorted(lost)), "add --ray local")
     began = time.monotonic()
     if settings is None:
         require_run(str(options.resume), "pair")
@@ -65,20 +79,33 @@ def pair(*, options: Annotated[PairCommand, Parameter(name="*")] = PairCommand()
         require_new_run(options.out)
         require_corpus(settings.corpus)
         require_tokeniser(settings.tokeniser)
-    run = _run(settings, options.resume, options.out, page=options.report)
+    run = _run(settings, options) if options.ray is None else _run_on_ray(settings, options)
     again = f"Go on with: anisoscope pair --resume {run.path}"
     end_with_answer(run, began, report=options.report, again=again)
 
 
-def _run(settings: PairSettings | None, resume: str | None, out: str | None, *, page: bool) -> Run:
+def _run(settings: PairSettings | None, options: PairCommand) -> Run:
     from anisoscope.study import pair as study  # after the settings are known to be right: this imports torch
     from anisoscope.study.progress import Board, Lines
 
     logging.getLogger("anisoscope").addHandler(logging.NullHandler())  # the display says what a scope would
     console = Console(highlight=False)
-    display = Board(console) if console.is_terminal else Lines(console)
-    with display.shown() if isinstance(display, Board) else contextlib.nullcontext():
+    shown = Board(console) if console.is_terminal else Lines(console)
+    with shown.shown() if isinstance(shown, Board) else contextlib.nullcontext():
         if settings is None:
-            assert resume is not None, "one of the two is given"
-            return study.resume(resume, display, page=page)
-        return study.pair(settings, display, out=out, page=page)
+            return study.resume(str(options.resume), shown, page=options.report)
+        return study.pair(settings, shown, out=options.out, page=options.report)
+
+
+def _run_on_ray(settings: PairSettings | None, options: PairCommand) -> Run:
+    from anisoscope.study import pair as study
+    from anisoscope.study.pool import Means
+    from anisoscope.study.progress import Lines
+
+    lines = Lines(Console(highlight=False))
+    means = Means(ray=options.ray, gpus=options.gpus, retries=options.retries)
+    with display() as overseer:
+        jobs = study.Jobs(means, overseer)
+        if settings is None:
+            return study.resume(str(options.resume), lines, page=options.report, jobs=jobs)
+        return study.pair(settings, lines, out=options.out, page=options.report, jobs=jobs)

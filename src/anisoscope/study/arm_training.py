@@ -34,6 +34,7 @@ from anisoscope.observe.options import SessionOptions
 from anisoscope.observe.rows import Row, row
 from anisoscope.scope import Scope
 from anisoscope.store.run import Run, open_run
+from anisoscope.study import company
 from anisoscope.study.arm_lessons import ArmLessons, sequence_chances, words_exponent
 from anisoscope.study.arm_measures import held_batches, held_out_rows, probe_text
 from anisoscope.study.folds import fold_seed
@@ -96,6 +97,7 @@ class _Training:
     law: FrequencyLaw | None
     trained_on: np.ndarray  # (V,), how often a type was asked for, by its weight
     tasks: list[Task]
+    forward: Any  # the model as a step calls it
 
     @classmethod
     def of(cls, job: Job) -> _Training:
@@ -124,7 +126,7 @@ class _Training:
                 lessons.chances = sequence_chances(data, job.dose)
         model = build("twin", settings.role, shape, seed=job.seed, attention=attention, objective=objective).train()
         tasks = tasks_of(data, settings.probe_data, seed=settings.first_seed) if settings.probes else []
-        return cls(job, settings, data, lessons, model, law, np.zeros(data.vocabulary), tasks)
+        return cls(job, settings, data, lessons, model, law, np.zeros(data.vocabulary), tasks, company.together(model))
 
     @property
     def corpus(self) -> str:
@@ -144,16 +146,17 @@ class _Training:
         return found
 
     def loss(self, given: Mapping[str, Tensor]) -> Tensor:
-        output = self.model(**given)
+        output = self.forward(**given)
         labels = given["labels"][:, 1:] if self.model.shifted else given["labels"]
         made = np.bincount(labels[labels != IGNORED].numpy(), minlength=len(self.trained_on))
+        asked = int(made.sum())
         if not self._weighs:
             self.trained_on += made
-            return output.loss
+            return company.weighed(output.loss, asked)
         assert self.law is not None, "it weighs by a law"
         self.trained_on += made * self.law.values.numpy()
         logits = output.logits[:, :-1] if self.model.shifted else output.logits
-        return weighted_loss(logits, labels, self.law.values)
+        return company.weighed(weighted_loss(logits, labels, self.law.values), asked)
 
     @property
     def _weighs(self) -> bool:
@@ -164,6 +167,8 @@ class _Training:
 def trained(job: Job) -> int:
     """Train, observe and write; a training that diverges is an error, and the others go on."""
     settings = job.plan
+    company.require_shares(settings.batch)
+    company.announce(job)
     report(0.0, "reading")
     training = _Training.of(job)
     about: Row = {"model": job.label, "role": settings.role, "seed": job.seed}
@@ -176,7 +181,7 @@ def trained(job: Job) -> int:
     )
     pace = torch.optim.lr_scheduler.LambdaLR(optimizer, _pace(settings))
     scope = Scope(
-        training.model,
+        training.forward,
         steps=settings.steps,
         schedule=due,
         rank=settings.rank,
@@ -188,25 +193,30 @@ def trained(job: Job) -> int:
         seed=fold_seed([training.batch(step) for step in due], seed=job.seed),
         strict=True,
         evaluate="host",
-        session=SessionOptions(sink=run.sink(job.writer, **about)),
+        session=SessionOptions(sink=run.sink(job.writer, **about) if company.leads() else None),
     )
     with contextlib.ExitStack() as attached:
         attached.callback(scope.close)
         penalty = _attached(training, optimizer, attached)
         for step in range(settings.steps):
-            if step in due:
+            if step in due and company.leads():
                 _between(training, run, job, about, step)
             with scope.step():
-                loss = training.loss(training.batch(step))
+                loss = training.loss(company.own_share(training.batch(step)))
                 whole = loss if penalty is None else loss + penalty()
-                if not math.isfinite(float(whole.detach())):
-                    raise AnisoscopeError(f"diverged: the loss is {float(whole.detach())} at step {step}")
+                # Of all processes, so that all stop at once.
+                value = float(company.summed(whole.detach())) / company.processes()
+                if not math.isfinite(value):
+                    raise AnisoscopeError(f"diverged: the loss is {value} at step {step}")
                 whole.backward()
             nn.utils.clip_grad_norm_(training.model.parameters(), settings.clip)
             optimizer.step()
             optimizer.zero_grad()
             pace.step()
             report((step + 1) / settings.steps, f"step {step + 1}, loss {float(loss.detach()):.3f}")
+    training.trained_on = company.summed(torch.from_numpy(training.trained_on)).numpy()
+    if not company.leads():
+        return 0
     rows = _own_rows(training, settings.steps)
     run.write(f"{job.writer}-end", [found | about for found in rows])
     return len(rows)
@@ -221,7 +231,9 @@ def _attached(
     if arm.kind == "updates":
         options = {"rank": arm.rank, "directions": arm.directions, "against": arm.against, "every": arm.every}
         attached.enter_context(
-            UpdateProjection(training.model, optimizer, strength=job.dose, layers=arm.layers, seed=job.seed, **options)
+            UpdateProjection(
+                training.forward, optimizer, strength=job.dose, layers=arm.layers, seed=job.seed, **options
+            )
         )
     if arm.kind not in PENALTIES:
         return None
@@ -231,7 +243,7 @@ def _attached(
         "decay": lambda: SpectralDecay(arm.alpha),
         "curvature": CurvatureReg,
     }[arm.kind]()
-    return attached.enter_context(Regularizer(training.model, made, weight=job.dose, layers=arm.layers))
+    return attached.enter_context(Regularizer(training.forward, made, weight=job.dose, layers=arm.layers))
 
 
 def _between(training: _Training, run: Run, job: Job, about: Row, step: int) -> None:

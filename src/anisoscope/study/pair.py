@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
+import contextlib
 import math
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from types import FrameType
@@ -21,12 +22,23 @@ from anisoscope.observe.rows import row
 from anisoscope.store.run import Run, create_run, open_run
 from anisoscope.study.device import select_device
 from anisoscope.study.ending import closing
+from anisoscope.study.pair_jobs import PairNoting, tasks_of
+from anisoscope.study.pool import Means, Overseer, session
+from anisoscope.study.pool import run as run_all
 from anisoscope.study.resuming import recorded, require_progress, settings_in
 from anisoscope.study.same_bits import as_begun
 from anisoscope.study.saved import step_of
 from anisoscope.study.settings import PairSettings
-from anisoscope.study.training import Job, Stop, Watcher, train
+from anisoscope.study.training import Job, Stop, Watcher, train, weights_hash
 from anisoscope.vocabulary import added
+
+
+@dataclass(frozen=True, slots=True)
+class Jobs:
+    """What trainings run on as jobs of their own, and who is told how they go."""
+
+    means: Means
+    overseer: Overseer
 
 
 @runtime_checkable
@@ -41,10 +53,17 @@ class Display(Protocol):
         ...
 
 
-def pair(settings: PairSettings, display: Display, *, out: str | Path | None = None, page: bool = False) -> Run:
+def pair(
+    settings: PairSettings,
+    display: Display,
+    *,
+    out: str | Path | None = None,
+    page: bool = False,
+    jobs: Jobs | None = None,
+) -> Run:
     """Train both models for every seed into a new run, by default ``runs/<date-time>-pair``.
 
-    With ``page``, its page is there from the first observation on.
+    With ``page``, its page is there from the first observation on. With ``jobs`` every training is a job of its own.
     """
     if out is not None and "://" in str(out):
         raise broken("a pair must be trained into a local folder", str(out), "copy the run there when it is finished")
@@ -62,11 +81,13 @@ def pair(settings: PairSettings, display: Display, *, out: str | Path | None = N
         "done": [],
         "seconds": 0.0,
     }
+    if jobs is not None:  # a resume trains with as many
+        about["machine"] = about["machine"] | {"threads": jobs.means.threads}
     run = create_run(folder, config=settings.model_dump(mode="json"), **about)
-    return _go_on(run, settings, data, display, page=page)
+    return _go_on(run, settings, data, display, page=page, jobs=jobs)
 
 
-def resume(path: str | Path, display: Display, *, page: bool = False) -> Run:
+def resume(path: str | Path, display: Display, *, page: bool = False, jobs: Jobs | None = None) -> Run:
     """Go on with a run that was stopped or killed, to the same rows and weights as if it had not been."""
     run = open_run(path, write=True)
     try:
@@ -75,7 +96,7 @@ def resume(path: str | Path, display: Display, *, page: bool = False) -> Run:
         run.require_current()
         settings = settings_in(run.manifest, PairSettings, units="sequence")  # as before there were others
         require_progress(run.manifest)
-        if run.finished:
+        if run.finished and not run.manifest.get("failed"):
             display.said(f"{path} is finished; there is nothing left to do")
             run.close()
             return run
@@ -89,18 +110,23 @@ def resume(path: str | Path, display: Display, *, page: bool = False) -> Run:
         run.close()
         raise
     with as_begun(run.manifest, display.said):
-        return _go_on(run, settings, data, display, page=page)
+        return _go_on(run, settings, data, display, page=page, jobs=jobs)
 
 
-def _go_on(run: Run, settings: PairSettings, data: Tokenised, display: Display, *, page: bool) -> Run:
+def _go_on(
+    run: Run, settings: PairSettings, data: Tokenised, display: Display, *, page: bool, jobs: Jobs | None = None
+) -> Run:
     """Train what is not done yet; the run is closed whatever happens."""
     stop = Stop()
     if page:
         run.keep_page(last=False)
     with closing(run) as ending:
-        run.update(status="running", reason=None)
+        run.update(status="running", reason=None, failed={})
         run.write("corpus", [_entropy_row(settings, data)])
         run.write_file("tokeniser.json", data.tokeniser.to_json().encode())
+        if jobs is not None:
+            ending.status = _as_jobs(run, settings, jobs)
+            return run
         with _asked_to_stop(stop, display):
             for seed in settings.every_seed:
                 for role in ROLES:
@@ -112,11 +138,21 @@ def _go_on(run: Run, settings: PairSettings, data: Tokenised, display: Display, 
                     watcher = display.training(job, 0 if newest is None else step_of(newest))
                     if not train(job, newest, data, run, watcher, stop):
                         return run
-                    hashes = run.manifest["hashes"] | {job.name: _weights_hash(job.weights)}
+                    hashes = run.manifest["hashes"] | {job.name: weights_hash(job.weights)}
                     run.update(done=[*run.manifest["done"], job.name], hashes=hashes)
                     job.clean_up()
         ending.status = "finished"
     return run
+
+
+def _as_jobs(run: Run, settings: PairSettings, jobs: Jobs) -> str:
+    """All trainings as jobs; one that fails costs itself only. Returns the status of the run."""
+    means = replace(jobs.means, threads=int(recorded(run.manifest, "machine", "threads")))
+    with contextlib.suppress(KeyboardInterrupt):
+        with session(means):
+            run_all(tasks_of(run, settings), means, PairNoting(run, jobs.overseer))
+        return "finished"
+    return "interrupted"
 
 
 @contextmanager
@@ -161,10 +197,3 @@ def _entropy_row(settings: PairSettings, data: Tokenised) -> dict[str, Any]:
     """What a model that knows nothing but how frequent each token is would lose."""
     value = data.about.get("unigram_entropy", math.nan)
     return row(step=0, subset=None, measure="unigram_entropy", value=value, note=settings.corpus)
-
-
-def _weights_hash(folder: Path) -> str:
-    digest = hashlib.sha256()
-    for file in sorted(folder.glob("*.safetensors")):
-        digest.update(file.read_bytes())
-    return digest.hexdigest()

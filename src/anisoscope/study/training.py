@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -170,6 +171,14 @@ def train(job: Job, newest: Path | None, data: Tokenised, run: Run, watcher: Wat
         _save(model, data.tokeniser.to_json(), job.weights)
     run.write_tensors(f"counts-{job.name}", {"counts": lessons.counts()})
     return True
+
+
+def weights_hash(folder: Path) -> str:
+    """What tells the weights of a training from others."""
+    digest = hashlib.sha256()
+    for file in sorted(folder.glob("*.safetensors")):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
 
 
 @contextlib.contextmanager
