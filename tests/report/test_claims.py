@@ -91,7 +91,7 @@ def test_shares_come_first_and_the_odds_ratio_is_named(tmp_path):
         ("below", "it is below the null in 5 of 5 layers"),
         ("equal, below 1", "it is below the null in 5 of 5 layers"),
         ("cannot tell", "the rows cannot tell in 5 of 5 layers"),
-        ("not measured", "was not measured"),
+        ("not measured", "nothing was measured"),
     ],
 )
 def test_the_sentence_follows_the_outcome_at_every_null(tmp_path, null, outcome, words):
@@ -253,10 +253,15 @@ def test_every_proxy_and_timing_gets_an_outcome_for_both_claims(planted):
     table = claim_table(read([str(planted / "good")]), "representation")
     assert table.columns == ["model", "claim", "before", "early", "middle", "late"]
     said = {(row[0].text, row[1].text, row[1].small): [cell.text for cell in row[2:]] for row in table.rows}
-    assert said["Decoder", "energy beyond chance", "pca, anchored"] == ["–", "–", "up to init", "up to init"]
+    assert said["Decoder", "energy beyond chance", "PCA, anchored"] == [
+        "–",
+        "–",
+        "up to the untrained network",
+        "up to the untrained network",
+    ]
     captured = "share of the gradient's anisotropy"
-    assert said["Decoder", captured, "semi_nmf, rolling"][1:] == ["above", "above", "above"]
-    assert said["Decoder", captured, "pca, rolling"][0] == "cannot tell"
+    assert said["Decoder", captured, "semi-NMF, rolling"][1:] == ["above", "above", "above"]
+    assert said["Decoder", captured, "PCA, rolling"][0] == "cannot tell"
 
 
 def test_expectations_are_for_pairs_alone_and_each_can_fail(tmp_path):
@@ -453,7 +458,7 @@ def test_a_headline_that_cannot_tell_says_the_smallest_effect_once(tmp_path):
 def test_layers_that_cannot_tell_beside_unmeasured_ones_have_their_smallest_effect(tmp_path):
     given = passing(targets=[*["not measured"] * 3, "cannot tell", "cannot tell"])
     text = missed(of(plant_run(tmp_path / "run", given)))
-    assert "`targets` was not measured in 3 of 5 layers" in text
+    assert "Over `targets` nothing was measured in 3 of 5 layers" in text
     assert text.endswith(SMALLEST)
 
 
@@ -475,7 +480,7 @@ def test_cells_of_claims_have_shares_and_the_smallest_effect_or_the_caption_says
     captured_rows(context.subjects[0])
     table = claim_table(context, "representation")
     energy, captured = table.rows[0][-1], table.rows[1][-1]
-    assert energy.text == "cannot tell (haar)"
+    assert energy.text == "cannot tell (random directions)"
     assert "0.81 where 0.25 is chance: 3.24 times\nodds ratio 1.5 [" in energy.small
     assert energy.small.endswith("found in 80 %: odds ratio of about 2.2")
     assert captured.text == "cannot tell"

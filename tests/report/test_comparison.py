@@ -57,3 +57,21 @@ def test_the_interval_of_a_ratio_covers_it():
 
 def test_without_an_interval_there_is_none():
     assert ratio(Effect(4.0), Effect(2.0, 1.0, 3.0)) == (2.0, None, None)
+
+
+def test_every_figure_of_several_runs_has_panels_by_run(tmp_path):
+    from anisoscope.report.tree import Figure
+    from anisoscope.report.view import view
+    from report.planted import plant
+
+    plant(tmp_path / "a", until=40)
+    plant(tmp_path / "b", until=80, supported=False)
+    figures = [f for f in view(read([str(tmp_path / "a"), str(tmp_path / "b")])).figures() if isinstance(f, Figure)]
+    assert len(figures) > 8
+    for figure in figures:
+        assert figure.panel is not None, figure.id
+        runs_in = {}
+        for s in figure.series:
+            runs_in.setdefault(s.tags[figure.panel], set()).add(s.tags["model"].split(" · ")[0])
+        assert all(len(runs) == 1 for runs in runs_in.values()), figure.id
+        assert set().union(*runs_in.values()) == {"a", "b"}, figure.id

@@ -1,5 +1,7 @@
 """The page as a reader meets it, in a real Chromium: first screen, folds, links, choices, accessibility."""
 
+import re
+
 import pytest
 
 from anisoscope.report.make import make_report
@@ -120,12 +122,29 @@ def test_words_are_explained_on_hover_and_tap_and_in_the_glossary(opened):
     term = page.locator(".front button.term", has_text="shuffled targets")
     term.click()
     tip = page.locator("#tip")
-    assert tip.text_content() == "targets: A null. It breaks the data's signal: labels are permuted."
+    assert tip.text_content() == "shuffled targets: A null. It breaks the data's signal: labels are permuted."
     assert term.get_attribute("aria-describedby") == "tip"
     page.keyboard.press("Escape")
     assert tip.evaluate("t => getComputedStyle(t).visibility") == "hidden"
     listed = page.locator(".glossary dt").all_text_contents()
-    assert {"proxy", "haar", "enrichment", "fold", "late (window)", "semi_nmf", "anchored"} <= set(listed)
+    named = {"random directions haar", "semi-NMF semi_nmf"}  # what options call them stands beside the words
+    assert {"proxy", "enrichment", "fold", "late (window)", "anchored", *named} <= set(listed)
+
+
+IDENTIFIERS = re.compile(r"(?<![\\w-])(haar|axes|init|targets-uniform|semi_nmf|pca|svd)(?![\\w-])")
+
+
+def test_no_identifier_is_shown_where_there_is_a_word(opened):
+    """Everything a reader sees but the glossary and the settings, with every fold and detail open."""
+    page = opened("good")
+    text = page.evaluate("""() => {
+      for (const d of document.querySelectorAll('details')) d.open = true;
+      return [...document.querySelectorAll('header, .front, main > section')].filter(s => !['glossary', 'provenance']
+        .includes(s.id)).map(s => s.innerText + [...s.querySelectorAll('svg text')].map(t => t.textContent).join(' ')
+        + [...s.querySelectorAll('svg')].map(t => t.getAttribute('aria-label')).join(' ')).join(' ');
+    }""")
+    assert len(text) > 20_000
+    assert sorted(set(IDENTIFIERS.findall(text.replace("coordinate axes", "").replace("shared axes", "")))) == []
 
 
 def test_captions_are_short_and_their_details_behind_a_fold(opened):

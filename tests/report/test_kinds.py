@@ -31,9 +31,9 @@ def runs(tmp_path_factory):
     return run
 
 
-def heavy(*kinds):
-    """Kinds as parameters, those that train or examine models among the slow tests."""
-    return [pytest.param(kind, marks=[] if kind in ("pair", "scope", "theory") else pytest.mark.slow) for kind in kinds]
+def heavy(*kinds, light=("theory",)):
+    """Kinds as parameters, all but the light ones among the slow tests."""
+    return [pytest.param(kind, marks=[] if kind in light else pytest.mark.slow) for kind in kinds]
 
 
 def whole(page):

@@ -7,6 +7,7 @@ from functools import cache
 import pyarrow.compute as pc
 import pytest
 
+from anisoscope.report.names import short_of
 from anisoscope.report.profiles import below_one, unequal
 from anisoscope.report.provenance import status
 from anisoscope.report.reading import read
@@ -58,9 +59,9 @@ def test_the_table_holds_the_medians_of_the_rows(planted, good, role, window, st
             planted / "good", step_in=steps, role=role, view="representation", measure="enrichment", null=null, **USUAL
         )
         median = statistics.median_low(rows["value"].to_pylist())
-        assert cells[f"over {null}"].text == number(median)
+        assert cells[f"over {short_of(null)}"].text == number(median)
         low = rows["low"].to_pylist()[rows["value"].to_pylist().index(median)]
-        assert f"[{number(low)}, " in cells[f"over {null}"].small
+        assert f"[{number(low)}, " in cells[f"over {short_of(null)}"].small
     rows = values(planted / "good", step_in=steps, role=role, view="representation", measure="energy", **USUAL)
     assert cells["energy share"].text == number(statistics.median_low(rows["value"].to_pylist()))
     assert cells["energy share"].small == f"K/D = {number(RANK / WIDTH)}"
@@ -128,7 +129,7 @@ def test_curves_hold_each_seed_with_the_interval_within_it(planted, name, seeds)
 def test_cells_give_both_of_two_seeds_and_name_intervals_within_seeds(planted, name, seeds):
     table = block(seen(planted / name), "numbers", Table, "numbers-representation")
     line = next(r for r in table.rows if (r[0].text, r[1].text) == ("Decoder", "early"))
-    cell = dict(zip(table.columns, line, strict=True))["over haar"]
+    cell = dict(zip(table.columns, line, strict=True))["over random directions"]
     where = {"role": "decoder", "view": "representation", "measure": "enrichment", "null": "haar"}
     rows = values(planted / name, step_in=EARLY, **where, **USUAL).to_pylist()
     medians = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from anisoscope.report.names import word_of
 from anisoscope.report.profiles import observed_at
 from anisoscope.report.reading import Context, Subject
 from anisoscope.report.summary import curve, errors, summarise
@@ -38,7 +39,7 @@ def _finding(context: Context, view: str) -> str:
             )
             for proxy in used
         }
-        said = [f"{proxy} {number(point.y)}" for proxy, point in found.items() if point is not None]
+        said = [f"{word_of(proxy)} {number(point.y)}" for proxy, point in found.items() if point is not None]
         if said:
             parts.append(f"{subject.label} {', '.join(said)}")
     return f"Late, over random directions: {'; '.join(parts)}." if parts else ""
@@ -79,7 +80,7 @@ def _rank_figure(context: Context, series: list[Series]) -> Figure:
         "energy share has none within a seed.",
         f"Enrichment and energy share against rank at {', '.join(steps)}.",
         Axis("rank K", log=True),
-        Axis("enrichment over haar (odds ratio)", log=True, by={"key": "measure"}),
+        Axis("enrichment over random directions (odds ratio)", log=True, by={"key": "measure"}),
         series,
         colour="model",
         dash="step",
@@ -101,7 +102,7 @@ def _methods(context: Context) -> Figure | None:
             if row["proxy"] and row["timing"]
         }
     )
-    categories = [f"{proxy}, {timing}" for _, proxy, _, timing in kinds]
+    categories = [f"{word_of(proxy)}, {timing}" for _, proxy, _, timing in kinds]
     if len(categories) < 2:
         return None
     series = []
@@ -126,8 +127,8 @@ def _methods(context: Context) -> Figure | None:
     return Figure(
         "methods",
         "Over method and timing",
-        "Enrichment (odds ratio; the null, dashed, is 1) of proxies made by other methods: `pca` centred, `svd` "
-        "uncentred, `semi_nmf` with codes ≥ 0, `mean` the mean direction alone, `haar` random; rolling (refitted) or "
+        "Enrichment (odds ratio; the null, dashed, is 1) of proxies made by other methods: PCA centred, SVD "
+        "uncentred, semi-NMF with codes ≥ 0, the mean direction alone, random directions; rolling (refitted) or "
         "anchored (fitted on the first 30 % and frozen, so late only). The median over layers and observations of "
         f"the window. {errors(context)}",
         "Enrichment by method and timing, early and late.",

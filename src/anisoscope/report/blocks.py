@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from html import escape
 
 from anisoscope.report.glossary import TERMS
+from anisoscope.report.names import KEYS, word_of
 from anisoscope.report.tree import (
     Block,
     Cell,
@@ -104,7 +105,8 @@ def choices_html(report: Report) -> str:
 
 def _option(control: Control, value: str) -> str:
     chosen = " selected" if value == control.selected else ""
-    return f'<option value="{escape(value)}"{chosen}>{escape(value)}</option>'
+    shown = word_of(value) if control.key in KEYS else value
+    return f'<option value="{escape(value)}"{chosen}>{escape(shown)}</option>'
 
 
 def _front(front: Front) -> str:
@@ -147,13 +149,18 @@ def _computed(markup: str) -> str:
 
 
 def marked(text: str) -> str:
-    """Escaped; names between backticks become code, and a term of the glossary if they are one."""
-    return re.sub(r"`([^`<>]{1,60})`", _code, escape(text))
+    """Escaped; names between backticks become words that explain themselves, or code where there is no word."""
+    return re.sub(r"(^|\. |<b>)?`([^`<>]{1,60})`", _code, escape(text))
 
 
 def _code(found: re.Match[str]) -> str:
-    name = found.group(1)
-    return f'<code data-term="{name}">{name}</code>' if name in TERMS else f"<code>{name}</code>"
+    before, name = found.group(1), found.group(2)
+    word = word_of(name)
+    if word != name and before is not None:
+        word = word[:1].upper() + word[1:]
+    kind = "code" if word == name else "span"
+    term = f' data-term="{name}"' if name in TERMS else ""
+    return f"{before or ''}<{kind}{term}>{word}</{kind}>"
 
 
 def _caption(tag: str, text: str, kind: str = "") -> str:
@@ -176,7 +183,8 @@ def _table(table: Table) -> str:
     head = "".join(f'<th scope="col">{escape(column)}</th>' for column in table.columns)
     body = "".join(f"<tr>{_row(row, table.heads)}</tr>" for row in table.rows)
     longest = max((len(cell.text) for row in table.rows for cell in row), default=0)
-    kind = ' class="wordy"' if longest > 40 else ' class="figures"'
+    below = max((len(line) for row in table.rows for cell in row for line in (cell.small or "").split("\n")), default=0)
+    kind = ' class="wordy"' if longest > 40 or below > 34 else ' class="figures"'
     return (
         f'<div class="tabled"><h3><bdi>{escape(table.title)}</bdi></h3>'
         f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(table.title)}"><table{kind}>'

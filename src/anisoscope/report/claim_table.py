@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from anisoscope.report.findings import Finding, finding, smallest_ratio, window_means, windows_of
+from anisoscope.report.names import word_of
 from anisoscope.report.reading import Context, Row, Subject
 from anisoscope.report.summary import defined
 from anisoscope.report.tree import Cell, Table, Tone
@@ -18,7 +19,7 @@ CAPTION = (
     "Each claim for each proxy and timing (anchored: fitted on the first 30 % of training, then frozen, as in "
     "Bernas et al. 2026). Energy: the last null that more than half of the layers pass in a row, how many layers "
     "pass it (an average over the observations of the window), the share held beside chance, and the pooled odds ratio "
-    "over haar. Anisotropy: the "
+    "over random directions. Anisotropy: the "
     "part of what the gradient lacks to isotropy (1 − IsoScore*) that goes with the proxy; above where more than "
     "half of the layers have an interval above what random directions give and q ≤ 0.05. Equality is not told of "
     "it: no margin was declared for it. Where layers cannot tell, the smallest effect that would have been "
@@ -56,7 +57,7 @@ def _lines(subject: Subject, view: str, windows: Sequence[str]) -> tuple[list[li
             for name in windows
             if name in windows_of(subject)
         }
-        who = f"{proxy}, {timing}"
+        who = f"{word_of(proxy)}, {timing}"
         rows.append([Cell(subject.label), Cell(ENERGY, who), *(_energy(found.get(name)) for name in windows)])
         captured = subject.main("captured", view=view, proxy=proxy, timing=timing)
         shares += captured
@@ -92,9 +93,11 @@ def _energy(f: Finding | None) -> Cell:
         counts = ", ".join(f"{name} {count:.3g}" for name, count in merged.items())
         least = smallest_ratio([f], "haar") if "cannot tell" in merged else None
         over += [] if least is None else [f"found in 80 %: odds ratio of {least}"]
-        return Cell(f"{outcome or f'{v.parts} differ'} (haar)", "\n".join([counts, *over]), tone=tone)
+        return Cell(f"{outcome or f'{v.parts} differ'} (random directions)", "\n".join([counts, *over]), tone=tone)
     count = f"{v.reached[v.last]:.3g} of {v.total:.3g} {v.parts.removesuffix('s') if v.total == 1 else v.parts}"
-    return Cell(f"up to {v.last}", "\n".join([count, *over]), tone="yes" if v.first_not_passed is None else "part")
+    return Cell(
+        f"up to {word_of(v.last)}", "\n".join([count, *over]), tone="yes" if v.first_not_passed is None else "part"
+    )
 
 
 def _captured(subject: Subject, rows: Sequence[Row], window: str) -> Cell:

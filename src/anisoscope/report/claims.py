@@ -9,6 +9,7 @@ from anisoscope.report.choices import LABELS, Chosen, fits
 from anisoscope.report.claim_table import claim_table
 from anisoscope.report.expected import expectations
 from anisoscope.report.findings import JUDGED, Finding, Shares, findings, smallest, smallest_ratio
+from anisoscope.report.names import word_of
 from anisoscope.report.reading import Context
 from anisoscope.report.tree import Block, Control, Gap, LadderFigure, Node, Section, Text, Tone, Track
 from anisoscope.report.words import counted, listed, number
@@ -261,7 +262,7 @@ def missed(f: Finding) -> str:
     elif found == "not measured":
         rest = f"; the others: {every}" if len(counts) > 1 else ""
         least = smallest([f], null) if "cannot tell" in counts else ""
-        return f"`{null}` was not measured in {how_many}{reason}{rest}. {least}".strip()
+        return f"Over `{null}` nothing was measured in {how_many}{reason}{rest}. {least}".strip()
     elif found == "cannot tell":
         text = f"Over `{null}` the rows cannot tell in {how_many} ({numbers}). {smallest([f], null)}".strip()
     else:
@@ -301,7 +302,7 @@ def _together(members: list[Finding], last: str | None, null: str | None, outcom
         "equal": f"equal to `{null}` within the margin{over}: {MEANING[null]}",
         "below": f"below `{null}`{over}",
         "above": f"above `{null}`{over} in most layers, but not in those that pass all before it",
-        "not measured": f"`{null}` was not measured{_why(members, null)}",
+        "not measured": f"nothing was measured over `{null}`{_why(members, null)}",
         "differ": f"over `{null}` layers differ{over}",
     }
     least = smallest([f for f in members if _open(f, null)], null)
@@ -331,7 +332,9 @@ def ladders(chosen: Sequence[Chosen], view: str = "representation") -> LadderFig
     tracks = [track for one in chosen for track in _tracks(one)]
     views = list(dict.fromkeys(t.tags["view"] for t in tracks))
     first = [t for t in tracks if all(t.tags[key] == word for key, word in begins.items())]
-    said = "; ".join(f"{t.label}, {t.tags['view']}: {'up to ' + t.last if t.last else 'no null'}" for t in first)
+    said = "; ".join(
+        f"{t.label}, {t.tags['view']}: {'up to ' + word_of(t.last) if t.last else 'no null'}" for t in first
+    )
     controls = [Control("view", "View", views, view if view in views else views[0])] if len(views) > 1 else []
     values = {key: list(dict.fromkeys(t.tags[key] for t in tracks)) for key in begins}
     return LadderFigure(
@@ -340,8 +343,8 @@ def ladders(chosen: Sequence[Chosen], view: str = "representation") -> LadderFig
         "Each stop is a null; the number is the pooled odds ratio over it (1 is the null itself), the read-out its 95 "
         "% interval and the outcomes of the layers. Filled: passed by more than half of the layers, all nulls before "
         "it too. Ring, thick: above in most layers, but beyond the verdict. Equals sign: equal within the margin. "
-        "Triangle: below. Question mark: cannot tell. The thick line ends at the verdict. Nulls, in order: "
-        f"{'; '.join(f'{null} breaks {NULLS[null].breaks}' for null in MEANING)}.",
+        "Triangle: below. Question mark: cannot tell. The thick line ends at the verdict. What each null breaks: "
+        f"{'; '.join(f'{word_of(null)}: {NULLS[null].breaks}' for null in MEANING)}.",
         f"Ladders of nulls. {said}.",
         tracks,
         [*controls, *(Control(k, LABELS[k], v, begins[k], page=True) for k, v in values.items() if len(v) > 1)],

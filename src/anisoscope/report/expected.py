@@ -106,27 +106,27 @@ def _loss(subject: Subject) -> Found:
 EXPECTED = [
     Expectation(
         "Before training, the proxy holds as much as random directions do, within the margin (representation view)",
-        "step 0: over haar more than half of the layers are equal within the margin",
+        "step 0: over random directions more than half of the layers are equal within the margin",
         _before_training,
     ),
     Expectation(
         "At the end of training it is above what it was before",
-        "late: over init more than half of the layers are above; the effect of each window stands beside it",
+        "late: over the untrained network more than half of the layers are above; the effect of each window is there",
         _rises,
     ),
     Expectation(
         "Labels permuted, with the same unigram law, put as much there within the margin, or more",
-        "early: over targets more than half of the layers are equal within the margin, or below",
+        "early: over shuffled targets more than half of the layers are equal within the margin, or below",
         _same_under_other_labels,
     ),
     Expectation(
         "The weight view is above random directions before the first step, as the construction of G = Σ δxᵀ has it",
-        "step 0: svd over haar, more than half of the layers above",
+        "step 0: SVD over random directions, more than half of the layers above",
         _forced,
     ),
     Expectation(
         "Gradients and inputs paired anew give as much in the weight view within the margin, or more",
-        "late: svd over pairing, more than half of the layers equal within the margin, or below",
+        "late: SVD over inputs of other sequences, more than half of the layers equal within the margin, or below",
         _paired_anew,
     ),
     Expectation(

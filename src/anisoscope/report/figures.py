@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from anisoscope.errors import AnisoscopeError, broken
+from anisoscope.report.names import KEYS, short_of, word_of, worded
 from anisoscope.report.summary import CROWD
 from anisoscope.report.tex import tex
 from anisoscope.report.tree import Figure, LadderFigure, Point, Report, Series, Track, values_of
@@ -105,7 +106,8 @@ def _styled(style: str | None) -> Callable[[], AbstractContextManager[Any]]:
 
 def caption_tex(name: str, figure: Figure | LadderFigure) -> str:
     """A caption with a label; a paper reads it by input, below the figure that it includes."""
-    return f"\\caption{{\\textbf{{{tex(figure.title)}.}} {tex(figure.caption)}}}\n\\label{{fig:anisoscope-{name}}}\n"
+    text = tex(worded(figure.caption))
+    return f"\\caption{{\\textbf{{{tex(figure.title)}.}} {text}}}\n\\label{{fig:anisoscope-{name}}}\n"
 
 
 def _saved(sheet: Any, form: Format) -> bytes:
@@ -181,7 +183,7 @@ def _chart(sheet: Any, figure: Figure, width: Width) -> None:
         for zone in figure.zones:
             at.axvspan(zone.low, zone.high, color="#f5f5f0", zorder=0, lw=0)
         if panel is not None:
-            at.set_title(_safe(panel), loc="left", fontweight="bold")
+            at.set_title(_safe(_named_value(figure.panel, panel)), loc="left", fontweight="bold")
         _scales(at, figure)
     for unused in axes[len(panels) :]:
         unused.set_visible(False)
@@ -269,7 +271,10 @@ def _legend(figure: Figure, colours: dict[str, str], dashes: list[str]) -> tuple
         for i, colour in enumerate(colours.values())
     ]
     plain = figure.colour == "layer"
-    names = [_safe(f"layer {name}" if plain and name[:1].isdigit() else name) for name in colours]
+    names = [
+        _safe(f"layer {name}" if plain and name[:1].isdigit() else _named_value(figure.colour, name))
+        for name in colours
+    ]
     handles += [Line2D([], [], color="#555555", linestyle=DASHES[i % 4]) for i in range(len(dashes))]
     return handles, names + [_safe(name) for name in dashes]
 
@@ -280,11 +285,18 @@ def _colours(figure: Figure) -> dict[str, str]:
 
     values = values_of(figure.series, figure.colour)
     if figure.colour != "layer":
-        return {value: HUES[i % len(HUES)] for i, value in enumerate(values)}
+        roles = list(dict.fromkeys(map(_role, values) if figure.colour == "model" else values))
+        places = [_role(value) if figure.colour == "model" else value for value in values]
+        return {value: HUES[roles.index(at) % len(HUES)] for value, at in zip(values, places, strict=True)}
     layers = sorted((value for value in values if value != "median"), key=_layer_number)
     ramp = matplotlib.colormaps["viridis"]
     found = {v: to_hex(ramp(0.88 * i / max(len(layers) - 1, 1))) for i, v in enumerate(layers)}
     return found | ({"median": "#000000"} if "median" in values else {})
+
+
+def _role(model: str) -> str:
+    """A model of one run among several has the colour of its role in every run."""
+    return model.rpartition(" · ")[2]
 
 
 def _layer_number(label: str) -> tuple[float, str]:
@@ -317,12 +329,17 @@ def _ladder(sheet: Any, figure: LadderFigure, inches: float) -> None:
                 x, row + 0.3, f"{number(node.value)}×" if node.value is not None else "–", ha="center", fontsize=6.5
             )
     narrow = {"rotation": 30, "ha": "right"} if inches < WIDTHS["page"] else {}
-    at.set_xticks(range(len(nulls)), nulls, **narrow)
+    at.set_xticks(range(len(nulls)), [_safe(short_of(null)) for null in nulls], **narrow)
     at.set_yticks(range(len(tracks)), [_safe(track.label) for track in tracks])
     at.set_ylim(len(tracks) - 0.4, -0.6)
     at.tick_params(length=0)
     for spine in at.spines.values():
         spine.set_visible(False)
+
+
+def _named_value(key: str | None, value: str) -> str:
+    """A value of a tag in words."""
+    return word_of(value) if key in KEYS else value
 
 
 def _safe(text: str) -> str:

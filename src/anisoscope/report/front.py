@@ -9,6 +9,7 @@ from anisoscope.report.answer import answer
 from anisoscope.report.choices import ALL_MODELS, Chosen, alone
 from anisoscope.report.findings import JUDGED, Finding, findings, smallest_ratio
 from anisoscope.report.limits import limits
+from anisoscope.report.names import word_of
 from anisoscope.report.plain_words import HEADS, gives, short
 from anisoscope.report.reading import Context
 from anisoscope.report.tree import Cell, Front, Mark, MarkTable, Section
@@ -53,8 +54,8 @@ def _front(chosen: Chosen, model: str, sections: Words | None) -> Front:
 
 def _note(first: Front, other: Front) -> str:
     """Whether other choices lead to another verdict than those that the page began with."""
-    words = ", ".join(value for key, value in other.choices.items() if first.choices.get(key) != value)
-    begins = ", ".join(value for value in first.choices.values() if value != ALL_MODELS)
+    words = ", ".join(word_of(value) for key, value in other.choices.items() if first.choices.get(key) != value)
+    begins = ", ".join(word_of(value) for value in first.choices.values() if value != ALL_MODELS)
     there = _passed(other)
     if {name: nulls for name, nulls in _passed(first).items() if name in there} == there:
         return f"Other choices ({words}): as many nulls are passed in a row as with {begins}."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from anisoscope.report.names import word_of
 from anisoscope.report.profiles import definitions, no_effects
 from anisoscope.report.reading import Context, Row, Subject
 from anisoscope.report.summary import curve
@@ -77,7 +78,7 @@ def enrichment_section(context: Context, view: str = "representation") -> Sectio
         "The proxy is fitted on one fold of sequences and judged on the other. Bands and bars are 95 % intervals over "
         "sequences or documents. `init` is the untrained twin of the same configuration, on the same "
         "text.",
-        f"Enrichment by layer over {', '.join(nulls)} for {listed(models)}.",
+        f"Enrichment by layer over {', '.join(map(word_of, nulls))} for {listed(models)}.",
         Axis("layer (0: what enters the first block)", fixed=True),
         Axis(ENRICHMENT, log=True),
         series,
@@ -146,7 +147,7 @@ def _enrichments(subject: Subject) -> list[Series]:
         line = curve(groups[view, fit, null, module], lambda row: row["layer"], ratio=True)
         if line:
             tags = {"model": subject.label, "view": view, **fit_tags(fit), "null": null}
-            label = f"{subject.label}, over {null}" + (f", {module}" if module else "")
+            label = f"{subject.label}, over {word_of(null)}" + (f", {module}" if module else "")
             found.append(Series(label, tags, line))
     return found
 

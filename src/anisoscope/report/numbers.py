@@ -9,6 +9,7 @@ from anisoscope.report.claim_table import claim_table
 from anisoscope.report.effects import FEWEST_SEEDS
 from anisoscope.report.findings import windows_of
 from anisoscope.report.gains import gain_figure
+from anisoscope.report.names import short_of, word_of
 from anisoscope.report.reading import Context, Row, Subject
 from anisoscope.report.summary import defined, seed_rows, summarise
 from anisoscope.report.tree import Block, Cell, Gap, Section, Table, Text
@@ -55,11 +56,12 @@ def _table(context: Context, view: str, *, brief: bool) -> Table | None:
     rows = [_line(subject, view, window, nulls) for subject in subjects for window in windows_of(subject)]
     first = subjects[0]
     full = (
-        f"Proxy {first.proxy} of rank {first.rank}, {TIMINGS.get(first.timing, first.timing)} ({first.timing}), "
-        f"{SUBSETS.get(first.subset, first.subset)}. Energy share: "
+        f"Proxy {word_of(first.proxy)} of rank {first.rank}, {TIMINGS.get(first.timing, first.timing)} "
+        f"({first.timing}), {SUBSETS.get(first.subset, first.subset)}. Energy share: "
         "part of the gradient's energy tr(QᵀMQ)/tr M inside the proxy Q; below it, the share K/D that a random "
         "subspace of the same rank has. Enrichment: odds ratio of that share over the null's; 1 is the null. "
-        "`normal` is the control of Bernas et al. (2026) and has no p that could decide. Isotropy gain: IsoScore* of "
+        "Orthogonal directions: the control of Bernas et al. (2026), without a p. "
+        "Isotropy gain: IsoScore* of "
         "the gradient cloud after the proxy (tangent) or random directions orthogonal to it (normal) were removed, "
         "minus before; 0 is no gain, p is from random frames. Every entry is the median over layers and observations "
         "of the window, which count alike here; in the verdict an observation weighs as many steps as it stands for, "
@@ -67,7 +69,14 @@ def _table(context: Context, view: str, *, brief: bool) -> Table | None:
     )
     about = f"{VIEWS[view].about} Units of intervals: {context.units}."
     caption = f"{about} {'Columns as in the table above.' if brief else full}"
-    columns = ["model", "window", "energy share", *(f"over {null}" for null in nulls), "gain, tangent", "gain, normal"]
+    columns = [
+        "model",
+        "window",
+        "energy share",
+        *(f"over {short_of(null)}" for null in nulls),
+        "gain, tangent",
+        "gain, normal",
+    ]
     return Table(f"numbers-{view}", f"{view.capitalize()} view", caption, columns, rows, heads=2)
 
 

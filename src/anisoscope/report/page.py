@@ -16,6 +16,7 @@ from typing import Any
 
 from anisoscope.report.blocks import choices_html, front_html, section_html, text_html
 from anisoscope.report.glossary import glossary_html, terms
+from anisoscope.report.names import KEYS, all_words, short_words
 from anisoscope.report.spoken import deflated, spoken
 from anisoscope.report.tree import Block, Figure, Report, Text, packed
 from anisoscope.vocabulary import as_plain
@@ -69,11 +70,16 @@ In a figure, arrow keys move between points and Escape leaves; a chip pressed wi
 </div>
 <script type="application/json" id="data">{as_json([packed(figure) for figure in report.figures()])}</script>
 <script type="application/json" id="words">{as_json(deflated(spoken(report)))}</script>
-<script type="application/json" id="vocabulary">{as_json(as_plain() | {"terms": terms()})}</script>
+<script type="application/json" id="vocabulary">{as_json(as_plain() | _words())}</script>
 <script>{script}</script>
 </body>
 </html>
 """
+
+
+def _words() -> dict[str, Any]:
+    """Terms with what explains them, and identifiers with their words, for the script."""
+    return {"terms": terms(), "named": {"keys": KEYS, "words": all_words(), "short": short_words()}}
 
 
 def policy(style: str, script: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from anisoscope.report.findings import JUDGED, Finding, findings
+from anisoscope.report.names import short_of
 from anisoscope.report.plain_words import percent
 from anisoscope.report.reading import Context
 from anisoscope.report.tex import tex
@@ -31,7 +32,7 @@ def paper_tables(context: Context) -> Iterator[tuple[str, bytes]]:
 
 def _table(found: list[Finding]) -> tuple[list[str], list[list[str]]]:
     nulls = ladder_of(found[0].view)
-    head = ["model", "window", "share", "chance", *nulls]
+    head = ["model", "window", "share", "chance", *map(short_of, nulls)]
     return head, [[*_named(f), *_shares(f), *(_cell(f, null) for null in nulls)] for f in found]
 
 

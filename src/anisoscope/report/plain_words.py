@@ -5,26 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from anisoscope.report.findings import Finding
+from anisoscope.report.names import NULLS, SHORT
 from anisoscope.report.words import listed
 from anisoscope.verdict import Verdict
 from anisoscope.vocabulary import PROXIES
 
-GIVES = {
-    "haar": "random directions",
-    "pairing": "inputs of other sequences",
-    "axes": "shared coordinate axes",
-    "init": "the untrained network",
-    "targets": "shuffled targets",
-    "targets-uniform": "random targets",
-}
-"""A null in a list: more than … give."""
-HIDES = GIVES | {
+HIDES = NULLS | {
     "pairing": "error signals that meet inputs of other sequences",
     "axes": "coordinate axes that activations and gradients share",
     "targets": "gradients of shuffled targets",
     "targets-uniform": "gradients of random targets",
 }
-"""The same where it is the subject of a sentence."""
+"""A null as the subject of a sentence."""
 _NOT = "this null is not passed."
 BEYOND = {
     "below": {
@@ -47,20 +39,13 @@ BEYOND = {
 """What is said of the first null that is not passed, by the outcome of most layers."""
 
 
-HEADS = {
-    "haar": "random directions",
-    "pairing": "other inputs",
-    "axes": "shared axes",
-    "init": "untrained network",
-    "targets": "shuffled targets",
-    "targets-uniform": "random targets",
-}
-"""The same as the head of a column."""
+HEADS = SHORT
+"""A null as the head of a column."""
 
 
 def gives(null: str) -> str:
     """A null in a list; one that was registered from outside goes by its name."""
-    return GIVES.get(null, f"the null {null}")
+    return NULLS.get(null, f"the null {null}")
 
 
 def hides(null: str) -> str:

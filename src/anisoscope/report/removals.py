@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from anisoscope.report.names import short_of, word_of
 from anisoscope.report.reading import Context, Row, Subject
 from anisoscope.report.summary import curve, defined
 from anisoscope.report.training import chosen
@@ -55,7 +56,7 @@ def _said(subject: Subject) -> list[Text]:
         for control in REMOVAL_CONTROLS:
             counts = Counter(_merged(r["outcome"]) for r in rows if r["rank"] == rank and r["null"] == control)
             words = ", ".join(f"{word} {count}" for word, count in counts.most_common())
-            parts.append(f"{control}: {words}")
+            parts.append(f"{word_of(control)}: {words}")
         head = f"{subject.label}, rank {rank}:"
         text = (
             "removing the proxy against removing as much of a control (equal displacement), layers by outcome. "
@@ -151,7 +152,7 @@ def _cost_series(subject: Subject) -> list[Series]:
     found = []
     for (removed, step, rank), rows in groups.items():
         tags = {"model": subject.label, "removed": removed, "rank": str(rank), "step": step}
-        found.append(Series(f"{subject.label}, {removed}", tags, curve(rows, lambda row: row["layer"])))
+        found.append(Series(f"{subject.label}, {word_of(removed)}", tags, curve(rows, lambda row: row["layer"])))
     return found
 
 
@@ -164,7 +165,7 @@ def _excess_series(subject: Subject) -> list[Series]:
         for (control, tokens, rank, step), rows in groups.items():
             tags = {"model": subject.label, "null": control, "tokens": tokens, "rank": rank, "step": step}
             line = curve(rows, lambda row: row["layer"])
-            found.append(Series(f"{subject.label}, above {control}", tags | {"compared": compared}, line))
+            found.append(Series(f"{subject.label}, above {word_of(control)}", tags | {"compared": compared}, line))
     return found
 
 
@@ -186,7 +187,14 @@ def _table(context: Context) -> Table:
         "removed, and the difference to each control at equal displacement. Outcomes: above, below or equal (the 90 % "
         "interval lies within the margin declared before the run); q is adjusted over layers. The last step."
     )
-    columns = ["model", "layer", "rank", "variance removed", "cost", *(f"above {c}" for c in REMOVAL_CONTROLS)]
+    columns = [
+        "model",
+        "layer",
+        "rank",
+        "variance removed",
+        "cost",
+        *(f"above {short_of(c)}" for c in REMOVAL_CONTROLS),
+    ]
     return Table("removal-table", "Removals by layer", caption, columns, rows, heads=3)
 
 

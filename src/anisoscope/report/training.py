@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from anisoscope.report.names import word_of
 from anisoscope.report.reading import Context, Row, Subject
 from anisoscope.report.summary import errors, over_training
 from anisoscope.report.tree import Axis, Block, Control, Figure, Gap, Reference, Section, Series, Text, values_of
@@ -135,8 +136,8 @@ def _emergence(context: Context, series: list[Series]) -> Figure:
         "later. Layer 0 is what enters the first block. "
         f"{errors(context)} Over `init` there is no number at step 0, "
         "which is that null.",
-        f"Enrichment over {start['null']} against {context.x_label}, one line a layer, for {' and '.join(models)}; "
-        f"the highest value is {number(highest)}, the null is 1.",
+        f"Enrichment over {word_of(str(start['null']))} against {context.x_label}, one line a layer, for "
+        f"{' and '.join(models)}; the highest value is {number(highest)}, the null is 1.",
         Axis(context.x_label, log=context.x_log),
         Axis(ENRICHMENT, log=True),
         series,

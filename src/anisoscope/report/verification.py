@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from anisoscope.report.names import word_of
 from anisoscope.report.reading import Context, Row, Subject
 from anisoscope.report.tree import Block, Cell, Section, Table, Text, Tone
 from anisoscope.report.words import counted, interval, number
@@ -111,7 +112,7 @@ def _table(check: str, label: str, found: Sequence[Row]) -> Table:
     cell: Callable[[Row | None], Cell] = _cell
     made = [[Cell(str(layer)), *(cell(by_place.get((layer, method))) for method in methods)] for layer in layers]
     caption = f"{label[:1].upper()}{label[1:]}, with 95 % intervals; small: random directions of equal rank, or none."
-    return Table(f"check-{check}", label, caption, ["layer", *methods], made, heads=1)
+    return Table(f"check-{check}", label, caption, ["layer", *map(word_of, methods)], made, heads=1)
 
 
 def _cell(row: Row | None) -> Cell:

@@ -20,6 +20,7 @@ from anisoscope.report.front import fronts
 from anisoscope.report.interventions import interventions_section
 from anisoscope.report.layer_profile import enrichment_section, layer_profile_section
 from anisoscope.report.local import local_section
+from anisoscope.report.multiples import by_run
 from anisoscope.report.numbers import numbers_section
 from anisoscope.report.phases import phases_section
 from anisoscope.report.profiles import profiles_section
@@ -58,7 +59,7 @@ def view(context: Context, at_most: int | None = None, made: list[Front] | None 
     if all(source.is_ablation for source in context.sources):
         sections = [removals_section(context), provenance_section(context, at_most)]
         there = [section for section in sections if section is not None]
-        return Report(_title(context), about(context), status(context), there)
+        return Report(_title(context), about(context), status(context), by_run(context, there))
     if all(source.is_plan for source in context.sources):
         effects = [interventions_section(source) for source in context.sources]
         sections = [*effects, provenance_section(context, at_most)]
@@ -91,7 +92,7 @@ def _report(context: Context, sections: list[Section], made: list[Front] | None)
         _title(context),
         about(context),
         status(context),
-        sections,
+        by_run(context, sections),
         fronts(seeded, Follower(of_profiles=context.of_profiles).words) if made is None else made,
         answer_figure(context, seeded),
         page_controls(context, seeded),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from anisoscope.report.choices import figure_controls, fits
+from anisoscope.report.names import word_of
 from anisoscope.report.reading import Context, Row, Subject
 from anisoscope.report.summary import defined, errors, over_training, summarise
 from anisoscope.report.training import ENRICHMENT, NULL_AT_ONE
@@ -54,7 +55,7 @@ def _by_null(context: Context, subject: Subject, view: str, fit: dict[str, str])
         if points and null != "normal":
             panel = f"{subject.label}: {view}"
             tags = {"panel": panel, "model": subject.label, "view": view, "null": null, **fit}
-            found.append(Series(f"{panel}, over {null}", tags, points))
+            found.append(Series(f"{panel}, over {word_of(null)}", tags, points))
     return found
 
 
@@ -69,7 +70,8 @@ def _figure(context: Context, series: list[Series], begins: dict[str, str]) -> F
         "large enrichment over `haar` is expected there before any training; `pairing` gives every δ another "
         f"sequence's x and keeps that part. What counts is the distance of a line from 1, not from another "
         f"line. {errors(context)} The interval is that of the median layer.",
-        f"Median enrichment over {', '.join(nulls)} against {context.x_label}, in panels by model and view.",
+        f"Median enrichment over {', '.join(map(word_of, nulls))} against {context.x_label}, in panels by "
+        "model and view.",
         Axis(context.x_label, log=context.x_log),
         Axis(ENRICHMENT, log=True),
         series,

@@ -104,7 +104,7 @@ function drawChart(figure, state, box) {
     const right = each - margin.right, bottom = margin.top + inner;
     const x = scale(xRange[0], xRange[1], margin.left + 6, right - 6, state.xlog && !categories, hasZero);
     const y = scale(yRange[0], yRange[1], bottom, margin.top, state.ylog, false);
-    if (panel.name !== null) g.append(node("text", { x: margin.left, y: 15, class: "title" }, panel.name));
+    if (panel.name !== null) g.append(node("text", { x: margin.left, y: 15, class: "title" }, named(figure.panel, panel.name)));
     const scaleWord = state.ylog ? ", log scale" : "";
     g.append(node("text", { x: 4, y: margin.top - 9 }, axisLabel(figure, state, figure.y) + scaleWord));
     for (const t of y.ticks(6)) {

@@ -14,7 +14,7 @@ function drawLadder(figure, state, box) {
   const most = Math.max(...tracks.map((t) => t.nodes.length));
   const narrow = width < 620;
   const left = narrow ? 24 : 168, right = width - (narrow ? 30 : 60);
-  const rise = narrow ? 6 : 11, row = (narrow ? 92 : 70) + rise * most;
+  const rise = narrow ? 6 : 11, row = (narrow ? 98 : 82) + rise * most;
   const svg = node("svg", { tabindex: "0", role: "img", "aria-label": figure.alt, class: "chart ladder" });
   svg.setAttribute("viewBox", `0 0 ${width} ${tracks.length * row + 12}`);
   const marks = [];
@@ -40,7 +40,7 @@ function drawLadder(figure, state, box) {
         : node("circle", { cx: x, cy: y, r: size, class: `mark node ${kind}` });
       svg.append(mark);
       if (outcome.glyph) svg.append(node("text", { x, y: y + 4, "text-anchor": "middle" }, outcome.glyph));
-      const parts = narrow && n.null.includes("-") ? n.null.split("-").map((w, j) => (j ? w : w + "-")) : [n.null];
+      const parts = (VOCABULARY.named.short[n.null] || n.null).split(" ");
       parts.forEach((word, j) => {
         svg.append(node("text", { x, y: y - 15 - (parts.length - 1 - j) * 12, "text-anchor": "middle" }, word));
       });
@@ -55,5 +55,5 @@ function drawLadder(figure, state, box) {
 function saidOfNode(mark) {
   const n = mark.node;
   const range = n.low !== null && n.high !== null ? ` [${shown(n.low)}, ${shown(n.high)}]` : "";
-  return `${mark.track.label}, ${mark.track.tags.view} view\nover ${n.null}: ${shown(n.value)}${range}\n${n.status}: ${n.why || ""}`;
+  return `${mark.track.label}, ${mark.track.tags.view} view\nover ${named("null", n.null)}: ${shown(n.value)}${range}\n${n.status}: ${n.why || ""}`;
 }

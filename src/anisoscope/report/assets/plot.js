@@ -9,7 +9,7 @@ function ranged([y, low, high]) {
 function saidOfPoint(figure, state, mark) {
   const [x, y, low, high, n, q, seeds] = mark.point;
   const where = figure.x.categories ? figure.x.categories[x] : `${figure.x.label.split(" (")[0]} ${shown(x)}`;
-  const chosen = Object.entries(state.chosen).filter(([key]) => key in mark.series.tags).map(([key, value]) => (key === "null" ? `over ${value}` : value));
+  const chosen = Object.entries(state.chosen).filter(([key]) => key in mark.series.tags).map(([key, value]) => (key === "null" ? `over ${named(key, value)}` : named(key, value)));
   const lines = [mark.series.label, ...(chosen.length ? [chosen.join("; ")] : []), where];
   lines.push(seeds ? `mean ${ranged([y, low, high])}` : ranged([y, low, high]));
   if (seeds) lines.push(`seeds: ${seeds.map(ranged).join("; ")}`);
@@ -64,7 +64,7 @@ class Plot {
       group.append(element("span", { class: "name" }, control.label));
       if (control.words) { this.slider(control, group); continue; }
       const select = element("select", { "data-key": control.key });
-      for (const value of control.values) select.append(element("option", { value }, value));
+      for (const value of control.values) select.append(element("option", { value }, named(control.key, value)));
       select.value = control.selected;
       select.addEventListener("change", () => { this.state.chosen[control.key] = select.value; this.draw(); });
       group.append(select);
@@ -124,7 +124,7 @@ class Plot {
         chip.append(sample);
         if (isColour) this.chips.push([line, control, value]);
       }
-      chip.append(element("span", {}, value));
+      chip.append(element("span", {}, named(control.key, value)));
       chip.addEventListener("click", (event) => {
         const hidden = this.state.hidden[control.key];
         const alone = event.shiftKey && !(hidden.size === control.values.length - 1 && !hidden.has(value));

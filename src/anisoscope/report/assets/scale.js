@@ -13,6 +13,11 @@ const HUES = {
 };
 const VOCABULARY = JSON.parse(document.getElementById("vocabulary").textContent);
 
+// A value of a tag in words, where rows and options know it by an identifier.
+function named(key, value) {
+  return (VOCABULARY.named.keys.includes(key) && VOCABULARY.named.words[value]) || value;
+}
+
 function node(name, attributes, text) {
   const made = document.createElementNS(SVG, name);
   for (const [key, value] of Object.entries(attributes || {})) made.setAttribute(key, value);
@@ -53,7 +58,9 @@ function colourOf(key, value, values) {
     const layers = values.filter((v) => v !== "median");
     return ramp(layers.length < 2 ? 0.3 : layers.indexOf(value) / (layers.length - 1));
   }
-  const i = key === "null" ? VOCABULARY.nulls.indexOf(value) : values.indexOf(value);
+  // Models of several runs ("run · Decoder") have the colour of their role in every run.
+  const role = (v) => (key === "model" ? String(v).split(" · ").pop() : v);
+  const i = key === "null" ? VOCABULARY.nulls.indexOf(value) : [...new Set(values.map(role))].indexOf(role(value));
   return hues[(i < 0 ? 0 : i) % hues.length];
 }
 

@@ -12,7 +12,7 @@ function startTips() {
     if (!text) return;
     if (owner && owner !== target) hide();
     owner = target;
-    tip.textContent = term ? `${term}: ${text}` : text;
+    tip.textContent = term ? `${named("null", term)}: ${text}` : text;
     if (term) target.setAttribute("aria-describedby", "tip");
     tip.style.visibility = "visible";
     const at = target.getBoundingClientRect(), wide = tip.offsetWidth, tall = tip.offsetHeight;
