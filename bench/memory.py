@@ -54,7 +54,8 @@ def one(width: int, sequences: int, observed: bool) -> None:
         )
         taken: list[int] = []
         hand_over = scope._worker.submit
-        scope._worker.submit = lambda o: (taken.append(o.bytes), hand_over(o))[0]
+        listened = lambda o: (taken.append(o.bytes), hand_over(o))[0]  # noqa: E731
+        scope._worker.submit = listened  # pyright: ignore[reportAttributeAccessIssue]
         with scope.step():
             step()
         (size,) = taken

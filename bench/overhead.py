@@ -49,14 +49,14 @@ class Training:
             intermediate_size=4 * shape["width"],
             vocab_size=shape["vocabulary"],
             max_position_embeddings=shape["length"],
-            attn_implementation="sdpa",
+            attn_implementation="sdpa",  # pyright: ignore[reportCallIssue]
         )
         torch.manual_seed(0)
         self.device = device
-        self.model = GPTNeoXForCausalLM(config).to(device).train()
+        self.model = GPTNeoXForCausalLM(config).to(device).train()  # pyright: ignore[reportArgumentType]
         if compiled:
             for i, block in enumerate(self.model.gpt_neox.layers):
-                self.model.gpt_neox.layers[i] = torch.compile(block)
+                self.model.gpt_neox.layers[i] = torch.compile(block)  # pyright: ignore[reportArgumentType]
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, fused=device == "cuda")
         generator = torch.Generator().manual_seed(1)
         size = (8, shape["sequences"], shape["length"])

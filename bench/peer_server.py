@@ -4,6 +4,9 @@ Requests: ``{"do": "versions"}``, ``{"do": "value" | "time", "peer": ..., "file"
 with its error, which is an answer too.
 """
 
+# Peers are installed in an environment of their own.
+# pyright: reportMissingImports=false
+
 from __future__ import annotations
 
 import json
@@ -107,7 +110,10 @@ def overcomplete_update():
     import importlib.util
     import types
 
-    (root,) = importlib.util.find_spec("overcomplete").submodule_search_locations
+    spec = importlib.util.find_spec("overcomplete")
+    assert spec is not None, "installed with the peers"
+    assert spec.submodule_search_locations is not None, "a package"
+    (root,) = spec.submodule_search_locations
     for name, path in (("overcomplete", root), ("overcomplete.optimization", f"{root}/optimization")):
         module = types.ModuleType(name)
         module.__path__ = [path]

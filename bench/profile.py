@@ -39,8 +39,8 @@ class Clock:
     """Seconds by the clock and of all cores, by stage."""
 
     def __init__(self) -> None:
-        self.wall = dict.fromkeys(STAGES, 0.0)
-        self.cpu = dict.fromkeys(STAGES, 0.0)
+        self.wall: dict[str, float] = dict.fromkeys(STAGES, 0.0)
+        self.cpu: dict[str, float] = dict.fromkeys(STAGES, 0.0)
 
     def timed(self, stage: str, act: Callable[..., Any]) -> Callable[..., Any]:
         """The same function, its time counted."""

@@ -87,7 +87,7 @@ def classes():
     found = {}
     for kind, mapping in _MAPPINGS.items():
         for model_type, names in mapping.items():
-            config = configuration_auto.CONFIG_MAPPING_NAMES.get(model_type)
+            config = configuration_auto.CONFIG_MAPPING_NAMES.get(model_type)  # pyright: ignore[reportPrivateImportUsage]
             for name in (names,) if isinstance(names, str) else names:
                 if config is not None:
                     found.setdefault((name, config), kind)
@@ -113,7 +113,7 @@ def build(name, config):
     made, options = getattr(transformers, config), _OPTIONS.get(config, {}) | _OPTIONS.get(name, {})
     attempts = [lambda: shallow(made(**options)), lambda: made(**options), lambda: made(**options).get_text_config()]
     attempts.append(lambda: made(**options).decoder)
-    trouble = None
+    trouble: Exception | None = None
     for attempt in attempts:
         try:
             with torch.device("meta"), torch.random.fork_rng(devices=[]):
@@ -124,6 +124,7 @@ def build(name, config):
             if hasattr(model, "set_default_language") and getattr(model.config, "languages", None):
                 model.set_default_language(next(iter(model.config.languages)))
             return model
+    assert trouble is not None, "some attempt was made"
     raise trouble
 
 

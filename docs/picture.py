@@ -46,7 +46,8 @@ def main():
         shares, [naive_two_nn(x) for x in clouds], color=PLAIN, marker="o", ms=3.5, label="copies taken for neighbours"
     )
     found = [two_nn(neighbours(x, 2)) for x in clouds]
-    error = np.array([[e.value - e.low for e in found], [e.high - e.value for e in found]])
+    ends = [(e.value - (e.low or 0.0), (e.high or 0.0) - e.value) for e in found]  # two_nn always has both
+    error = np.array(ends).T
     right.errorbar(shares, [e.value for e in found], error, color=OURS, marker="o", ms=3.5, label="copies removed")
     right.axhline(10, color=TRUTH, lw=1, ls="--")
     right.set(

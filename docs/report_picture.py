@@ -13,7 +13,7 @@ from playwright.sync_api import sync_playwright
 from anisoscope.report.make import make_report, write_whole
 
 NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
-SIZE = {"width": 1200, "height": 900}
+SIZE = 1200, 900  # width and height
 
 
 def main(run: str, picture: str) -> None:
@@ -22,7 +22,9 @@ def main(run: str, picture: str) -> None:
     own = next((found for name in NAMES if (found := shutil.which(name))), None)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=own, args=["--no-sandbox"])
-        page = browser.new_page(viewport=SIZE, device_scale_factor=2, color_scheme="light")
+        page = browser.new_page(
+            viewport={"width": SIZE[0], "height": SIZE[1]}, device_scale_factor=2, color_scheme="light"
+        )
         page.goto(page_file.absolute().as_uri())
         page.wait_for_timeout(1500)  # until plots are drawn
         page.screenshot(path=picture)

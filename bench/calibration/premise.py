@@ -51,8 +51,8 @@ def judged(made: Construction, n: int, seed: int) -> tuple[Premise, float]:
     folds, basis, place = [], torch.eye(6, 3, dtype=torch.float64), torch.arange(n)
     truth = 0.0
     for fold in (0, 1):
-        options = {"tangent": made.tangent, "normal": made.normal, "noise": made.noise, "tails": made.tails}
-        x, d, truth = partly_cancelling(n, seed=2 * seed + fold, **options)
+        sizes = {"tangent": made.tangent, "normal": made.normal}
+        x, d, truth = partly_cancelling(n, **sizes, noise=made.noise, tails=made.tails, length=12, seed=2 * seed + fold)
         folds.append(BilinearUnits(place, x, d, basis, place))
     return premise(folds, draws=1), truth
 

@@ -3,8 +3,11 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +20,7 @@ from anisoscope.study import device
 from anisoscope.study.device import require_device, resolve_device
 from models.snapshots import letters, save, tiny
 
+SOURCE = Path(__file__).parents[2] / "src"
 FAST = ["--length", "32", "--sequences", "16", "--rank", "4", "--resamples", "19", "--device", "cpu", "--threads", "1"]
 PAIR = "--layers 1 --width 16 --heads 2 --vocabulary 320 --length 16 --batch 12 --steps 2 --rank 4 --probe 0 --ranks 2"
 STAGES = ("twin-layers", "twin-gradients", "model-layers")
@@ -168,6 +172,27 @@ def test_cores_follow_the_binding_and_omp_num_threads(monkeypatch):
         if asked is not None:
             monkeypatch.setenv("OMP_NUM_THREADS", asked)
         assert usable_cores() == cores
+
+
+@pytest.mark.parametrize("how", ["module", "script"])
+def test_ctrl_c_while_the_command_line_is_imported_is_one_line_and_130(tmp_path, how):
+    """The signal comes when a library of the command line is being imported."""
+    code = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(30)\n"
+    (tmp_path / "cyclopts.py").write_text(code)
+    script = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    script += "from anisoscope.__main__ import start; start()"
+    command = {"module": ["-m", "anisoscope", "theory"], "script": ["-c", script, "theory"]}[how]
+    ended = subprocess.run(
+        [sys.executable, *command],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(SOURCE)])},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background job ignores it
+    )
+    assert (ended.returncode, ended.stderr) == (130, "interrupted\n")
+    with open(SOURCE.parent / "pyproject.toml", "rb") as file:
+        assert tomllib.load(file)["project"]["scripts"]["anisoscope"] == "anisoscope.__main__:start"
 
 
 def test_the_package_is_a_command():

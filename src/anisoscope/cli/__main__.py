@@ -1,5 +1,5 @@
 """``python -m anisoscope.cli``, for where the console script is not on the path."""
 
-from anisoscope.cli import main
+from anisoscope.__main__ import start
 
-main()
+start()
