@@ -71,7 +71,7 @@ def _said(subject: Subject) -> list[Text]:
             parts.append(f"{word_of(control)}: {words}")
         head = f"{subject.label}, rank {rank}:"
         text = (
-            "removing the proxy against removing as much of a control (equal displacement), layers by outcome. "
+            "removing the proxy against removing as much of a control (equal displacement), layers by outcome: "
             f"{'; '.join(parts)}. Above: the proxy costs more than directions that move the stream as far."
         )
         found.append(Text(text, head, "plain"))
