@@ -188,7 +188,7 @@ def test_latex_reads_every_caption_and_table(planted, tmp_path):
     pdflatex = shutil.which("pdflatex")
     if pdflatex is None:
         pytest.skip("there is no pdflatex")
-    context = read([str(planted / "seeds")])
+    context = read([str(planted / "half")])
     tables = [content.decode() for name, content in paper_tables(context) if name.endswith(".tex")]
     captions = [caption_tex(name, part) for figure in view(context).figures() for name, part in figure_parts(figure)]
     assert len(tables) == 3

@@ -219,6 +219,7 @@ def test_lines_of_folds_and_tables_follow_the_choices(opened, planted, tmp_path)
         assert "Decoder" not in line + tables, name
 
 
+@pytest.mark.slow
 def test_of_a_single_seed_lines_and_tables_are_those_of_that_seed(opened):
     page = opened("seeds", unfold=False)
     before = page.evaluate(FOLDED)
