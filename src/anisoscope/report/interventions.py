@@ -24,8 +24,9 @@ def interventions_section(source: Source) -> Section:
     realised = [row for row in source.rows if row["measure"] == "realised_exponent"]
     if realised:
         blocks.append(_realised(realised))
-    shown = sum(_TONES.get(_merged(row["outcome"])) is not None for row in effects)
-    finding = f"{shown} of {counted(len(effects), 'effect')} of arms on outcomes are shown, the rest is open or equal."
+    told = [_merged(row["outcome"]) for row in effects if row["variant"] in EFFECTS]
+    shown = sum(outcome in _TONES for outcome in told)
+    finding = f"{shown} of {counted(len(told), 'effect')} of arms on outcomes are shown, the rest is open or equal."
     return Section("effects", "Effects", blocks, finding, open=True)
 
 
