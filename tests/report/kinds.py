@@ -57,7 +57,8 @@ def _command(kind: str, folder: Path) -> list[str]:
         return ["checkpoints", str(folder / "history"), *text, "--rank", "2", "--resamples", "39", "--probe", "0"]
     model = str(save(tiny("llama"), folder / "model"))
     if kind == "ablate":
-        return ["ablate", model, *text, "--ranks", "2", "--draws", "2"]
+        second = str(save(tiny("llama", seed=1), folder / "second"))
+        return ["ablate", model, second, *text, "--ranks", "2", "--draws", "2"]
     if kind == "profile":
         return ["profile", model, *text, "--rank", "2", "--resamples", "39", "--quick", "--ablate"]
     other = str(save(tiny("bert"), folder / "other"))

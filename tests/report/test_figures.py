@@ -1,6 +1,8 @@
 """Figures and tables for papers: every figure of every kind of run, at the widths of columns, with its caption."""
 
 import re
+import shutil
+import subprocess
 import sys
 from dataclasses import replace
 
@@ -8,7 +10,7 @@ import pytest
 
 from anisoscope.cli import main
 from anisoscope.errors import AnisoscopeError
-from anisoscope.report.figures import HUES, WIDTHS, draw_figures
+from anisoscope.report.figures import HUES, WIDTHS, caption_tex, draw_figures, figure_parts
 from anisoscope.report.paper_tables import paper_tables
 from anisoscope.report.reading import read
 from anisoscope.report.tex import tex
@@ -160,8 +162,9 @@ def test_the_main_table_has_every_window_with_its_numbers(tmp_path):
     assert " ? | " in late
     assert " − | " in late
     latex = made["table-representation.tex"].decode()
-    assert r"Decoder & late & 81 \% & 25 \% & 4 [3.29, 4.87] + &" in latex
-    assert latex.count(r"\\") == 1 + 3  # head and three windows
+    assert r"Decoder & late & 81 \% & 25 \% & 4 + & 4 + &" in latex
+    assert r" &  &  &  & {\scriptsize [3.29, 4.87]} & " in latex
+    assert len(re.findall(r"\\\\(\[2pt\])?$", latex, re.M)) == 1 + 2 * 3
     assert r"\toprule" in latex
 
 
@@ -169,6 +172,35 @@ def test_without_matplotlib_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(AnisoscopeError, match=r'pip install "anisoscope\[report\]"'):
         next(draw_figures(report_of(figure_of(model=["a"]))))
+
+
+PAPER = r"""\documentclass{article}
+\usepackage[textwidth=6.75in]{geometry}
+\usepackage{booktabs}
+\begin{document}
+%s
+\end{document}
+"""
+
+
+def test_latex_reads_every_caption_and_table(planted, tmp_path):
+    """With booktabs and no package else; the main table fits between the margins of a page of two columns."""
+    pdflatex = shutil.which("pdflatex")
+    if pdflatex is None:
+        pytest.skip("there is no pdflatex")
+    context = read([str(planted / "half")])
+    tables = [content.decode() for name, content in paper_tables(context) if name.endswith(".tex")]
+    captions = [caption_tex(name, part) for figure in view(context).figures() for name, part in figure_parts(figure)]
+    assert len(tables) == 3
+    assert len(captions) > 20
+    floats = [f"\\begin{{table}}[p]\n{table}\\end{{table}}\\clearpage" for table in tables]
+    floats += [f"\\begin{{figure}}[p]\\rule{{1cm}}{{1cm}}\n{text}\\end{{figure}}\\clearpage" for text in captions]
+    (tmp_path / "paper.tex").write_text(PAPER % "\n".join(floats), encoding="ascii")
+    command = [pdflatex, "-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape", "paper.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, errors="replace", timeout=120)
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert (tmp_path / "paper.pdf").read_bytes().startswith(b"%PDF")
+    assert "Overfull" not in done.stdout, done.stdout[-3000:]
 
 
 @pytest.mark.slow

@@ -48,7 +48,7 @@ def answer(found: Sequence[Finding]) -> Answer:
         groups.setdefault(_pattern(f), []).append(f)
     sentences = [sentence for group in groups.values() for sentence in _told(group)]
     sentences += [text for text in (_earlier(f, judged) for f in last) if text]
-    return Answer(said.head or "", said.tone, tuple(sentences))
+    return Answer(said.head or "", said.tone, tuple(map(_upper, sentences)))
 
 
 def _pattern(f: Finding) -> tuple[str, ...]:

@@ -55,7 +55,7 @@ def draw_figures(
     """
     context = _styled(style)
     for figure in report.figures():
-        for name, part in _parts(figure):
+        for name, part in figure_parts(figure):
             with context(), warnings.catch_warnings():
                 # A token or name in a script that the font lacks is drawn as a box; that is no reason to fail.
                 warnings.filterwarnings("ignore", message=".*missing from.*font", category=UserWarning)
@@ -118,7 +118,7 @@ def _saved(sheet: Any, form: Format) -> bytes:
     return content.getvalue()
 
 
-def _parts(figure: Figure | LadderFigure) -> Iterator[tuple[str, Figure | LadderFigure]]:
+def figure_parts(figure: Figure | LadderFigure) -> Iterator[tuple[str, Figure | LadderFigure]]:
     """A figure for each value of its first choice, the other choices as they are at first."""
     own = [control for control in figure.choose if not control.page]
     first = own[0] if own else None

@@ -28,7 +28,10 @@ def interventions_section(source: Source) -> Section:
     realised = [row for row in source.rows if row["measure"] == "realised_exponent"]
     if realised:
         blocks.append(_realised(realised))
-    return Section("effects", "Effects", blocks)
+    told = [_merged(row["outcome"]) for row in effects if row["variant"] in EFFECTS]
+    shown = sum(outcome in _TONES for outcome in told)
+    finding = f"{shown} of {counted(len(told), 'effect')} of arms on outcomes are shown, the rest is open or equal."
+    return Section("effects", "Effects", blocks, finding, open=True)
 
 
 def _trained(source: Source) -> Text:
@@ -90,10 +93,13 @@ def _cell(row: Row | None) -> Cell:
     if row is None:
         return Cell("–")
     word = row["outcome"] or "not measured"
-    merged = "above" if word in ABOVE else "below" if word in BELOW else word
     seen = "" if row["detectable"] is None else f"; finds {number(row['detectable'])}"
     note = f"; {row['note']}" if row["note"] and row["low"] is None else ""
-    return Cell(interval(row["value"], row["low"], row["high"]), f"{word}{seen}{note}", _TONES.get(merged))
+    return Cell(interval(row["value"], row["low"], row["high"]), f"{word}{seen}{note}", _TONES.get(_merged(word)))
+
+
+def _merged(outcome: str | None) -> str:
+    return "above" if outcome in ABOVE else "below" if outcome in BELOW else outcome or "not measured"
 
 
 def _realised(rows: list[Row]) -> Table:

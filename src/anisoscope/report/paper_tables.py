@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from anisoscope.report.findings import JUDGED, Finding, findings
-from anisoscope.report.names import short_of
+from anisoscope.report.names import short_of, word_of
 from anisoscope.report.plain_words import percent
 from anisoscope.report.reading import Context
 from anisoscope.report.tex import tex
@@ -17,6 +18,7 @@ NOTE = (
     "interval where there is one; 1 is the null. Outcome of most layers: + above, − below, = equal within the declared "
     "margin, ? cannot tell."
 )
+_INTERVAL = re.compile(r"\[[^\]]*\]")
 _SIGNS = {"above": "+", "below": "−", "equal": "=", "cannot tell": "?", "not measured": "–"}
 
 
@@ -51,20 +53,38 @@ def _cell(f: Finding, null: str) -> str:
 
 
 def _latex(first: Finding, head: list[str], rows: list[list[str]]) -> str:
-    about = f"Proxy {first.proxy} of rank {first.subject.rank}, {first.timing}; {first.view} view. {NOTE}"
+    """For the inside of a table environment; intervals stand below their numbers, so that it fits on a page."""
+    proxy = word_of(first.proxy)
+    about = f"Proxy {proxy} of rank {first.subject.rank}, {first.timing}; {first.view} view. {NOTE}"
     lines = [
         r"% \usepackage{booktabs}",
-        r"\begin{tabular}{ll" + "r" * (len(head) - 2) + "}",
+        r"\small\setlength{\tabcolsep}{4pt}",
+        r"\begin{tabular}{@{}ll" + "r" * (len(head) - 2) + "@{}}",
         r"\toprule",
-        " & ".join(tex(word) for word in head) + r" \\",
+        " & ".join(_stacked(word) for word in head) + r" \\",
         r"\midrule",
-        *(" & ".join(tex(cell) for cell in row) + r" \\" for row in rows),
+        *(line for row in rows for line in _two_lines(row)),
         r"\bottomrule",
         r"\end{tabular}",
         rf"\caption{{{tex(about)}}}",
         rf"\label{{tab:anisoscope-{first.view}}}",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _stacked(word: str) -> str:
+    """A head of two words on two lines."""
+    before, space, after = word.partition(" ")
+    return rf"\shortstack[r]{{{tex(before)}\\{tex(after)}}}" if space else tex(word)
+
+
+def _two_lines(row: list[str]) -> Iterator[str]:
+    """Numbers with their outcomes, and below them their intervals, where there are any."""
+    found = [_INTERVAL.search(cell) for cell in row]
+    yield " & ".join(tex(" ".join(_INTERVAL.sub(" ", cell).split())) for cell in row) + r" \\"
+    if any(found):
+        below = (rf"{{\scriptsize {tex(one.group())}}}" if one else "" for one in found)
+        yield " & ".join(below) + r" \\[2pt]"
 
 
 def _markdown(head: list[str], rows: list[list[str]]) -> str:

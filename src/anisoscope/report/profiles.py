@@ -131,7 +131,7 @@ def _profiles(subject: Subject, measures: Sequence[Measure]) -> list[Series]:
             if chosen_rows:
                 for when, step in observed_at(subject, chosen_rows).items():
                     tags = {"model": subject.label, "measure": label, "tensor": tensor}
-                    tags |= {"tokens": tokens, "when": when}
+                    tags |= {"subset": tokens, "when": when}
                     line = curve((row for row in chosen_rows if row["step"] == step), lambda row: row["layer"])
                     if line:
                         found.append(Series(f"{subject.label}, step {step:,}", tags, line))
@@ -179,7 +179,7 @@ def observed_at(subject: Subject, rows: list[Row]) -> dict[str, int]:
 
 
 def _controls(series: list[Series], **wanted: str) -> list[Control]:
-    names = {"measure": "Measure", "tensor": "Vectors", "tokens": "Tokens", "when": "Observation"}
+    names = {"measure": "Measure", "tensor": "Vectors", "subset": "Tokens", "when": "Observation"}
     found = []
     for key, label in names.items():
         values = values_of(series, key)

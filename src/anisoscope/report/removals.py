@@ -44,7 +44,19 @@ def removals_section(context: Context) -> Section | None:
         return None
     blocks: list[Block] = [text for subject in context.subjects for text in _said(subject)]
     blocks += [_costs(context), _excesses(context), _table(context)]
-    return Section("removals", "Removing directions from the stream", blocks)
+    return Section("removals", "Removing directions from the stream", blocks, _finding(context))
+
+
+def _finding(context: Context) -> str:
+    """In how many layers and ranks the proxy costs more than random directions that move the stream as far."""
+    parts = []
+    for subject in context.subjects:
+        rows = [r for r in _excess_rows(subject, EQUAL_DISPLACEMENT) if _is_whole(r) and r["step"] == _last(subject)]
+        outcomes = [_merged(row["outcome"]) for row in rows if row["null"] == "haar"]
+        if outcomes:
+            parts.append(f"{subject.label} {outcomes.count('above')} of {len(outcomes)}")
+    what = "Places (layers and ranks) where removing the proxy costs more than removing as much of random directions"
+    return f"{what}: {', '.join(parts)}." if parts else ""
 
 
 def _said(subject: Subject) -> list[Text]:
@@ -59,7 +71,7 @@ def _said(subject: Subject) -> list[Text]:
             parts.append(f"{word_of(control)}: {words}")
         head = f"{subject.label}, rank {rank}:"
         text = (
-            "removing the proxy against removing as much of a control (equal displacement), layers by outcome. "
+            "removing the proxy against removing as much of a control (equal displacement), layers by outcome: "
             f"{'; '.join(parts)}. Above: the proxy costs more than directions that move the stream as far."
         )
         found.append(Text(text, head, "plain"))

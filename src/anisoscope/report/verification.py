@@ -37,8 +37,15 @@ def verification_sections(context: Context) -> list[Section]:
         held = "" if subject.model == own else " (held out)"
         reply += _reply(subject, f"{subject.model or subject.label}{held}: ")
     reply = reply or [Text("The run has no checks yet.")]
-    tables = [Section(f"checks-{k}", f"{s.model or s.label}", _tables(s)) for k, s in enumerate(subjects)]
-    return [Section("verdict", "The reply", [*reply, Text(RULE, small=True)]), *tables]
+    tables = [_checks(f"checks-{k}", subject) for k, subject in enumerate(subjects)]
+    told = f"What the checks say of {counted(len(subjects), 'model')}."
+    return [Section("verdict", "The reply", [*reply, Text(RULE, small=True)], told, open=True), *tables]
+
+
+def _checks(name: str, subject: Subject) -> Section:
+    tables = _tables(subject)
+    finding = f"{counted(len(tables), 'check')}, layer by layer, for each proxy."
+    return Section(name, subject.model or subject.label, tables, finding)
 
 
 def _reply(subject: Subject, head: str) -> list[Block]:

@@ -58,7 +58,7 @@ def view(context: Context, at_most: int | None = None, made: list[Front] | None 
         return _report(context, _of_profiles(context, at_most), made)
     if all(source.is_ablation for source in context.sources):
         sections = [removals_section(context), provenance_section(context, at_most)]
-        there = [section for section in sections if section is not None]
+        there = [replace(s, open=s.id == "removals") for s in sections if s is not None]
         return Report(_title(context), about(context), status(context), by_run(context, there))
     if all(source.is_plan for source in context.sources):
         effects = [interventions_section(source) for source in context.sources]

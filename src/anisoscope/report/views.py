@@ -44,7 +44,9 @@ def _finding(context: Context) -> str:
         found = summarise(rows, ratio=True)
         if found is not None:
             parts.append(f"{subject.label} {number(found.y)}")
-    return f"Weight view over random directions before any training: {', '.join(parts)}." if parts else ""
+    if not parts:
+        return "There are no rows of the weight view before training."
+    return f"Weight view over random directions before any training: {', '.join(parts)}."
 
 
 def _by_null(context: Context, subject: Subject, view: str, fit: dict[str, str]) -> list[Series]:

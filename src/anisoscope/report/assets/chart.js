@@ -127,7 +127,7 @@ function drawChart(figure, state, box) {
       const value = s.tags[figure.colour];
       const colour = value === undefined ? "currentColor" : colourOf(figure.colour, value, valuesOf(figure, figure.colour));
       const dash = s.null ? 1 : Math.max(dashes.indexOf(s.tags[figure.dash]), 0);
-      const shift = categories ? (i - (panel.series.length - 1) / 2) * Math.min(13, (each / categories.length) * 0.14) : 0;
+      const shift = categories ? (i - (panel.series.length - 1) / 2) * Math.min(13, (each / categories.length) * Math.min(0.14, 0.8 / panel.series.length)) : 0;
       drawSeries(body, s, { x, y, colour, dash, shift, categories, ylog: state.ylog, x0, y0, panel: index, marks, crowded: !seedsShown(panel) });
     });
     drawReferences(g, levels, panel.references, { y, margin, right, bottom, near: marks.filter((m) => m.panel === index && m.x - x0 > right - 130).map((m) => m.y - y0) });

@@ -211,6 +211,7 @@ class Plot {
     const had = document.activeElement === this.svg;
     const figure = this.ofSeed();
     const { svg, marks } = this.isLadder ? drawLadder(figure, this.state, this.box) : drawChart(figure, this.state, this.box);
+    svg.setAttribute("aria-label", this.alt());
     for (const [line, control, value] of this.chips) line.setAttribute("stroke", colourOf(control.key, value, control.values));
     this.mark_options();
     this.svg = svg;
@@ -226,6 +227,15 @@ class Plot {
     svg.addEventListener("keydown", (event) => this.key(event));
     svg.addEventListener("blur", () => this.hide());
     if (had) svg.focus();
+  }
+
+  // What the drawing shows in words: those of the page as it begins, or what was chosen instead.
+  alt() {
+    const other = (this.figure.choose || []).filter((c) => this.state.chosen[c.key] !== c.selected).map((c) => named(c.key, this.state.chosen[c.key]));
+    const hidden = Object.values(this.state.hidden).some((values) => values.size);
+    if (this.seed && this.seed !== ALL.seed) other.push(this.seed);
+    if (!other.length && !hidden) return this.figure.alt;
+    return `${this.figure.title}${other.length ? `; chosen: ${other.join(", ")}` : ""}${hidden ? "; some lines are switched off" : ""}. Arrow keys read it out.`;
   }
 
   point(event) {
