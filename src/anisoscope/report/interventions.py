@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anisoscope.report.causes import price_figure, sentence_blocks
+from anisoscope.report.causes import finding, price_figure, sentence_blocks
 from anisoscope.report.reading import Row, Source
 from anisoscope.report.tree import Block, Cell, Section, Table, Text, Tone
 from anisoscope.report.words import counted, interval, listed, number
@@ -28,7 +28,7 @@ def interventions_section(source: Source) -> Section:
     realised = [row for row in source.rows if row["measure"] == "realised_exponent"]
     if realised:
         blocks.append(_realised(realised))
-    return Section("effects", "Effects", blocks)
+    return Section("effects", "Effects", blocks, finding(source), open=True)
 
 
 def _null(source: Source, effects: list[Row]) -> Text:
