@@ -763,6 +763,8 @@ class Sentence:
     outcomes: tuple[str, ...] = ()
 
 
+NO_ARM = "no arm"
+"""The model of the row of a sentence that no arm of a plan tests."""
 SENTENCES: dict[str, Sentence] = _by_name(
     [
         Sentence(
@@ -775,7 +777,7 @@ SENTENCES: dict[str, Sentence] = _by_name(
         Sentence(
             "flatter-curvature",
             "Flatter frequencies raise visible curvature.",
-            "the same arms",
+            "loss-weights, mask-rates and documents with α > 0, zipf with a smaller exponent; minus control",
             "above",
             ("visible_curvature",),
         ),

@@ -142,10 +142,31 @@ def _shown(study: Any, settings: InterveneSettings, pilot: str | None) -> None:
 
 
 def _effects(run: Run) -> None:
-    table = [row for row in run.table().to_pylist() if row["measure"] == "effect" and row["layer"] is None]
-    rows = []
+    """What became of the causal sentences, then the price of each arm and what it moved."""
+    from anisoscope.report.causes import verdict_of
+    from anisoscope.verdict import ABOVE, BELOW
+    from anisoscope.vocabulary import SENTENCES
+
+    table = run.table().to_pylist()
+    told: dict[str, list[dict[str, Any]]] = {}
     for row in table:
+        if row["measure"] == "sentence":
+            told.setdefault(row["variant"].partition("/")[0], []).append(row)
+    if told:
+        lines = [[SENTENCES[name].text, verdict_of(SENTENCES[name], own)[0]] for name, own in told.items()]
+        print_table(["sentence", "verdict"], lines)
+    rows, left = [], 0
+    for row in table:
+        if row["measure"] != "effect" or row["layer"] is not None:
+            continue
+        if row["variant"] != "loss" and row["outcome"] not in ABOVE | BELOW:
+            left += 1
+            continue
         ends = "" if row["low"] is None else f" [{row['low']:.3g}, {row['high']:.3g}]"
         rows.append([row["model"], row["variant"], f"{row['value']:.3g}{ends}", f"{row['n']}", row["outcome"]])
     if rows:
         print_table(["arm and dose", "outcome", "effect", "seeds", ""], rows, right=["seeds"])
+    if left:
+        tell(
+            Console(highlight=False, soft_wrap=True), f"and {left} effects that are none or cannot be told: on the page"
+        )

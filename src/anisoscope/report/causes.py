@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from anisoscope.report.reading import Row, Source
 from anisoscope.report.tree import (
     Axis,
@@ -19,7 +23,7 @@ from anisoscope.report.tree import (
 )
 from anisoscope.report.words import counted, interval, number
 from anisoscope.verdict import ABOVE, BELOW
-from anisoscope.vocabulary import EFFECTS, SENTENCES, Sentence
+from anisoscope.vocabulary import EFFECTS, NO_ARM, SENTENCES, Sentence
 
 _CORRELATION = "correlation of dimension and probes, given step and loss"
 
@@ -36,7 +40,20 @@ def sentence_blocks(source: Source) -> list[Block]:
     return [*(_line(sentence, own) for sentence, own in told), _table(told)]
 
 
-def verdict_of(sentence: Sentence, rows: list[Row]) -> tuple[str, Tone]:
+def finding(source: Source) -> str:
+    """How many sentences came to what, in a line."""
+    by_name: dict[str, list[Row]] = {}
+    for row in source.rows:
+        if row["measure"] == "sentence":
+            by_name.setdefault(str(row["variant"]).partition("/")[0], []).append(row)
+    said = Counter(
+        verdict_of(SENTENCES[name], own)[0].partition(":")[0] for name, own in by_name.items() if name in SENTENCES
+    )
+    told = ", ".join(f"{word} {number}" for word, number in said.items())
+    return f"Of {counted(sum(said.values()), 'causal sentence')}: {told}." if told else ""
+
+
+def verdict_of(sentence: Sentence, rows: Sequence[Mapping[str, Any]]) -> tuple[str, Tone]:
     """In words: on which side of 0 the comparisons lie, and whether that is the side of the sentence."""
     words = [row["outcome"] for row in rows]
     measured = [word for word in words if word != "not measured"]
@@ -57,13 +74,15 @@ def verdict_of(sentence: Sentence, rows: list[Row]) -> tuple[str, Tone]:
         return f"does not hold: {against} {of} lie on the other side", "no"
     if equal == len(measured):
         return f"does not hold: {equal} {of} are equal to no effect, within the margin", "no"
-    return f"cannot tell: {equal} {of} are equal to no effect, the others do not decide", "open"
+    if equal:
+        return f"cannot tell: {equal} {of} are equal to no effect, the others do not decide", "open"
+    return "cannot tell" if len(measured) == 1 else f"cannot tell: none {of} decides", "open"
 
 
 def _line(sentence: Sentence, rows: list[Row]) -> Text:
     words, tone = verdict_of(sentence, rows)
-    note = next((f" {row['note']}." for row in rows if row["outcome"] == "not measured" and row["note"]), "")
-    return Text(f"{words[:1].upper()}{words[1:]}.{note}", sentence.text, tone)
+    untested = f"; it takes {sentence.arms}" if all(row["model"] == NO_ARM for row in rows) else ""
+    return Text(f"{words[:1].upper()}{words[1:]}{untested}.", sentence.text, tone)
 
 
 def _table(told: list[tuple[Sentence, list[Row]]]) -> Table:
@@ -117,6 +136,7 @@ def price_figure(effects: list[Row]) -> Figure | None:
     if not series:
         return None
     outcomes = values_of(series, "outcome")
+    shown = EFFECTS["enrichment_haar"].label
     return Figure(
         "price",
         "Effect and its price",
@@ -124,11 +144,11 @@ def price_figure(effects: list[Row]) -> Figure | None:
         "outcome chosen, with Student's 95 % interval over seeds (from 3 on). Of arms with another corpus or objective "
         "the loss is another number.",
         "Effect of each arm on an outcome against its effect on held-out loss.",
-        Axis("held-out loss, arm minus control, nats"),
-        Axis("effect", by={"key": "outcome"}),
+        Axis("held-out loss, arm minus control, nats", fixed=True),
+        Axis("effect", by={"key": "outcome"}, fixed=True),
         series,
         colour="arm",
-        choose=[Control("outcome", "Outcome", outcomes, outcomes[0])],
+        choose=[Control("outcome", "Outcome", outcomes, shown if shown in outcomes else outcomes[0])],
         toggle=[Control("arm", "Arms", values_of(series, "arm"))],
         references=[Reference(0.0, "no effect")],
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from anisoscope.report.causes import finding
 from anisoscope.report.claims import headline
 from anisoscope.report.findings import findings
 from anisoscope.report.reading import read
@@ -9,8 +10,12 @@ from anisoscope.report.reading import read
 
 def verdict_line(path: str) -> str | None:
     """The headline of a run in a line; None where nothing was judged."""
-    found = findings(read([path]), "representation")
-    if not any(finding.verdict is not None for finding in found):
+    context = read([path])
+    told = [said for said in map(finding, context.sources) if said]
+    if told:  # arms of a plan are compared with their control, and not counted as models
+        return told[0]
+    found = findings(context, "representation")
+    if not any(one.verdict is not None for one in found):
         return None
     said = headline(found)
     return f"{said.head or ''} {said.text}".strip()

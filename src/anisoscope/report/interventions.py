@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anisoscope.report.causes import price_figure, sentence_blocks
+from anisoscope.report.causes import finding, price_figure, sentence_blocks
 from anisoscope.report.reading import Row, Source
 from anisoscope.report.tree import Block, Cell, Section, Table, Text, Tone
 from anisoscope.report.words import counted, interval, listed, number
@@ -30,8 +30,8 @@ def interventions_section(source: Source) -> Section:
         blocks.append(_realised(realised))
     told = [_merged(row["outcome"]) for row in effects if row["variant"] in EFFECTS]
     shown = sum(outcome in _TONES for outcome in told)
-    finding = f"{shown} of {counted(len(told), 'effect')} of arms on outcomes are shown, the rest is open or equal."
-    return Section("effects", "Effects", blocks, finding, open=True)
+    shown_of = f"{shown} of {counted(len(told), 'effect')} of arms on outcomes are shown, the rest is open or equal."
+    return Section("effects", "Effects", blocks, finding(source) or shown_of, open=True)
 
 
 def _trained(source: Source) -> Text:

@@ -17,7 +17,7 @@ from anisoscope.intervene.contrasts import contrast, over_seeds
 from anisoscope.observe.rows import Row, row
 from anisoscope.study.intervene_settings import Arm, InterveneSettings
 from anisoscope.verdict import MARGIN, outcome_of_difference
-from anisoscope.vocabulary import EFFECTS, SENTENCES, Sentence, matches
+from anisoscope.vocabulary import EFFECTS, NO_ARM, SENTENCES, Sentence, matches
 
 Cell = tuple[str, float]
 Seeds = Mapping[int, float]
@@ -97,10 +97,11 @@ def _masks(settings: InterveneSettings) -> Iterator[Pair]:
 
 def _compared(sentence: Sentence, values: Values, settings: InterveneSettings) -> list[Row]:
     pairs = list(pairs_of(sentence.name, settings))
-    family = max(1, len(pairs) * len(sentence.outcomes))
+    outcomes = [outcome for outcome in sentence.outcomes if (outcome, None) in values]  # what this plan measures
+    family = max(1, len(pairs) * len(outcomes))
     found = []
     for name, arm, other, dose in pairs:
-        for outcome in sentence.outcomes:
+        for outcome in outcomes:
             cells = values.get((outcome, None), {})
             effect = contrast(cells.get(arm, {}), cells.get(other, {}), family=family)
             control = cells.get(CONTROL, {})
@@ -172,6 +173,6 @@ def _numbers(effect: Any, variant: str) -> Row:
 
 def _untested(sentence: Sentence) -> Row:
     first = sentence.outcomes[0] if sentence.outcomes else "correlation"
-    note = f"no arm of this plan tests it; it takes {sentence.arms}"
+    note = "not tested by this plan"
     about = {"variant": f"{sentence.name}/{first}", "note": note, "outcome": "not measured", "subset": None}
-    return row(measure="sentence", value=math.nan, n=0, **about) | {"model": "none"}
+    return row(measure="sentence", value=math.nan, n=0, **about) | {"model": NO_ARM}
