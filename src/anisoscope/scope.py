@@ -43,7 +43,7 @@ from anisoscope.observe.possible import frozen_note, live_nulls, proxy_names, re
 from anisoscope.observe.probing import Probe, ProbeInput
 from anisoscope.observe.provenance import provenance
 from anisoscope.observe.report_file import report_of
-from anisoscope.observe.rounds import plan_rounds
+from anisoscope.observe.rounds import plan_rounds, require_no_rounds
 from anisoscope.observe.rows import Row
 from anisoscope.observe.scope_run import ScopeRun, open_together
 from anisoscope.observe.series import Keeper, Series
@@ -323,7 +323,9 @@ class Scope:
     def restore(self, state: bytes) -> None:
         """Go on where ``state`` was taken, in a new scope with the same options."""
         memory = self._tally.taken_from(Memory.from_bytes(state))
-        if self._turns is not None:
+        if self._turns is None:
+            require_no_rounds(memory)
+        else:
             memory = self._turns.taken_from(memory)
         if self._company.leads:
             self._series.remember(memory)

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import time
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ ALL = os.environ.get("ANISOSCOPE_FAULTS") == "all"
 SECONDS = float(os.environ.get("ANISOSCOPE_FAULTS_SECONDS", "inf"))  # no part is begun after so long
 PAGE, KEPT = ROOT / "docs" / "reliability.md", ROOT / "bench" / "results" / "faults.json"
 _HERE = "tests/faults"
+LEFT = {"outcome": "left", "source": "", "tests": "", "seconds": 0.0, "cases": {}, "measured": {}}
 _BEGAN = time.monotonic()
 
 
@@ -71,8 +73,7 @@ def pytest_collection_modifyitems(config, items):
     here = [item for item in items if item.nodeid.startswith(_HERE)]
     over = [item for item in here if item.nodeid in done]
     if not config.option.keyword and all(Path(arg).resolve() == ROOT / _HERE for arg in config.args):
-        names = {item.nodeid for item in here}
-        _keep({name: part for name, part in kept().items() if name in names})  # what was renamed is no part any more
+        _keep({item.nodeid: kept().get(item.nodeid, LEFT) for item in here})  # what was renamed is no part any more
     if over:
         config.hook.pytest_deselected(items=over)
         items[:] = [item for item in items if item not in over]
@@ -138,8 +139,10 @@ def page(parts: dict[str, Any]) -> str:
 
 
 def _made(parts: dict[str, Any]) -> str:
-    """How many parts there are, of which source, and how long they took."""
-    sources = sorted({part["source"] for part in parts.values()})
-    minutes = sum(part["seconds"] for part in parts.values()) / 60
-    of = " and ".join(f"`{one}`" for one in sources)
-    return f"{len(parts)} parts, {minutes:.0f} minutes in all, of the source with the fingerprint {of}"
+    """How many parts there are, of which source, and how long they took; those that are left are named."""
+    done = [part for part in parts.values() if part["outcome"] != "left"]
+    minutes = sum(part["seconds"] for part in done) / 60
+    sources = [f"{count} of the source {source}" for source, count in Counter(p["source"] for p in done).most_common()]
+    said = f"{len(done)} of {len(parts)} parts ({', '.join(sources)}), {minutes:.0f} minutes in all"
+    left = [name for name, part in parts.items() if part["outcome"] == "left"]
+    return said + (f"; **{len(left)} are left and were not tried**: {', '.join(left)}" if left else "")

@@ -75,6 +75,32 @@ def test_in_every_state_a_training_that_was_saved_can_go_on_or_is_done(killed):
 
 
 @pytest.mark.filterwarnings("ignore")
+def test_a_checkpoint_that_cannot_be_loaded_costs_no_other(killed, tmp_path, monkeypatch):
+    """Others are removed once the training has begun from the newest, not while it is only being tried."""
+
+    def kept(state):
+        return sorted(path.name for path in (state / "checkpoints" / "decoder-0").glob("checkpoint-*"))
+
+    state = max(killed[1], key=lambda state: (len(kept(state)), (state / "manifest.json").exists()))
+    assert len(kept(state)) > 1
+    copy = shutil.copytree(state, tmp_path / "run")
+
+    def broken(*args, **kwargs):
+        raise AnisoscopeError("cannot be loaded")
+
+    monkeypatch.setattr("transformers.Trainer.train", broken)
+    with pytest.raises(AnisoscopeError, match="cannot be loaded"):
+        resume(copy, Quiet())
+    assert kept(copy) == kept(state)
+    monkeypatch.undo()
+    torn, there = copy / "checkpoints" / "decoder-0" / "checkpoint-99", []
+    torn.mkdir()
+    resume(copy, Quiet(at_step=lambda step: there.append(torn.exists())))
+    assert there
+    assert not any(there)
+
+
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("turn", range(TURNS))
 def test_a_pair_that_is_killed_at_every_operation_resumes_to_the_same_bits(killed, tmp_path, counted, turn):
     where, states = killed

@@ -8,7 +8,7 @@ from torch import nn
 
 from anisoscope.capacity import parse_bytes
 from anisoscope.capture.sites import find_sites
-from anisoscope.errors import ScopeWarning
+from anisoscope.errors import AnisoscopeError, ScopeWarning
 from anisoscope.observe import judge as judging
 from anisoscope.observe.footprint import embedding_bytes, layer_bytes
 from anisoscope.observe.rounds import Rounds
@@ -99,6 +99,22 @@ def test_a_scope_goes_on_from_the_middle_of_an_observation():
         return [{k: repr(v) for k, v in r.items()} for r in rows if r["measure"] != "cost"]
 
     assert told([*before, *second.rows()]) == told(whole.rows())
+
+
+def test_the_middle_of_an_observation_does_not_go_on_with_other_rounds():
+    scope = train("gpt_neox", lambda m: two_rounds(m, steps=8), steps=1)[2]
+    assert scope._turns.under_way
+    state = scope.state()
+    model = build("gpt_neox")
+    for other in (small(model, steps=8), small(model, steps=8, memory="1GiB")):
+        with pytest.raises(AnisoscopeError, match="give the memory= that the training began with"):
+            other.restore(state)
+        other.close()
+    same = two_rounds(model, steps=8)
+    same.restore(state)
+    assert same._turns.done == 1
+    same.close()
+    scope.close()
 
 
 def test_statistics_take_no_more_than_was_planned(monkeypatch):

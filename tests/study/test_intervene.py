@@ -63,6 +63,7 @@ def plan(*arms, **changed):
         ({"name": "x", "kind": "cell", "objective": "next-token"}, {"role": "encoder"}, "must not see it"),
         ({"name": "x", "kind": "cell", "attention": "causal"}, {}, "must differ from the control"),
         ({"name": "x", "kind": "istar", "doses": [1], "attention": "none"}, {}, "are for arms of kind cell"),
+        ({"name": "x", "kind": "istar", "doses": [0.1234567, 0.1234568]}, {}, "differ in six digits"),
         (ISTAR, {"heads": 3}, "multiple of heads"),
         (ISTAR, {"seeds": 400}, "at most 500 trainings, got 1200"),
     ],
@@ -70,6 +71,11 @@ def plan(*arms, **changed):
 def test_a_plan_that_cannot_be_is_refused_before_anything_starts(arm, changed, message):
     with pytest.raises(BrokenRuleError, match=message.replace("…", ".")):
         plan(arm, **changed)
+
+
+def test_arms_whose_rows_would_go_by_one_name_are_refused():
+    with pytest.raises(BrokenRuleError, match="x_1 twice"):
+        plan({"name": "x", "kind": "istar", "doses": [1.0]}, {"name": "x_1", "kind": "null"})
 
 
 def test_a_null_arm_is_in_every_plan():

@@ -113,6 +113,10 @@ def test_what_is_missing_is_told_before_any_work(tmp_path, monkeypatch):
 
     told("title = 1 =", "valid TOML")
     told('titel = "x"', "titel")
+    for name in ("../evil", "/tmp/evil", "a/b", "", "..", "a\\u0000", "recipe.json"):  # it is a folder too
+        told(MINE.replace('name = "model"', f'name = "{name}"'), "must be a plain word")
+    runs = MINE[MINE.index("[[scales") : MINE.index("[[claims")]
+    told(MINE.replace("[[claims", runs + "[[claims", 1), "names of studies must differ")
     with pytest.raises(BrokenRuleError, match="one of phases settle shape tangent"):
         load_recipe("nope")
     shape = load_recipe("shape")

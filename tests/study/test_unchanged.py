@@ -254,6 +254,23 @@ def stopping(*_, **__):
     raise KeyboardInterrupt
 
 
+@pytest.mark.parametrize("kind", ["ablate", "intervene", "checkpoints"])
+def test_a_study_goes_on_with_its_threads_and_says_what_bits_it_cannot_promise(tmp_path, monkeypatch, kind):
+    from anisoscope.store.run import create_run
+
+    run, given = tmp_path / "run", []
+    create_run(run, kind=kind, config={"threads": 3}, versions={"torch": "0.1"}).close("interrupted")
+
+    def seen(path, means, overseer):
+        given.append(means.threads)
+        raise AnisoscopeError("far enough")
+
+    monkeypatch.setattr(f"anisoscope.study.{kind}.resumed", seen)
+    code, err = said([kind, "--resume", str(run)])
+    assert (code, given) == (1, [3])
+    assert "warning: the same bits as without the stop are not promised: torch was 0.1" in err
+
+
 @pytest.mark.parametrize("kind", ["ablate", "intervene", "profile", "checkpoints", "pair"])
 def test_a_run_of_another_kind_or_none_is_told_in_a_line(place, kind, tmp_path):
     from anisoscope.store.run import create_run
@@ -285,6 +302,18 @@ def test_a_folder_that_cannot_be_one_is_told_in_a_line(place, kind):
         assert code in (1, 2), (kind, out)
         assert "fault of anisoscope" not in err, (kind, out, err)
         assert len([line for line in err.splitlines() if line.startswith("error: ")]) == 1, err
+
+
+@pytest.mark.parametrize("odd", [["--ranks", "0"], ["--ranks", "2,2"], ["--ranks", "2", "--layers", "1,1"]])
+def test_removals_that_would_be_none_or_twice_the_same_are_refused(place, odd):
+    code, err = said(["ablate", str(place[0] / "model"), *odd, "--dry-run"])
+    assert (code, "must be different" in err) == (2, True), err
+
+
+def test_an_address_that_is_none_is_told_in_a_line():
+    code, err = said(["watch", "http://[", "--once"])
+    assert code == 1
+    assert err.startswith("error: http://[ is no address of a run")
 
 
 def test_models_of_one_name_do_not_share_rows(place):

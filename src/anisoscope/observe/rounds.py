@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -20,6 +21,11 @@ from anisoscope.observe.memory import Memory
 from anisoscope.observe.statistics import Between, Observation
 
 _OCCASION = "round"  # under which a restart finds what earlier steps of an observation gathered
+_LAYOUT = f"{_OCCASION} layout"
+_OTHER = (
+    "the state is of an observation of which some layers were watched, and memory= divides them otherwise now; "
+    "give the memory= that the training began with"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +138,11 @@ class Turns:
                 "leave memory= out for a model that shares blocks"
             )
 
+    @property
+    def _layout(self) -> int:
+        """Which layers are watched together, as a number."""
+        return zlib.crc32(repr([sorted(layers) for layers in self.rounds.layers]).encode())
+
     def added_to(self, memory: Memory) -> Memory:
         """A memory that knows the rounds so far."""
         if not self.under_way:
@@ -143,12 +154,15 @@ class Turns:
         between = Between() if parts is None else parts.between
         unknown = -1 if between.tokens is None else between.tokens
         steps = {_OCCASION: self.start, f"{_OCCASION} after steps": between.steps, f"{_OCCASION} after tokens": unknown}
+        steps[_LAYOUT] = self._layout
         return replace(memory, steps=memory.steps | steps, occasions=memory.occasions | occasions)
 
     def taken_from(self, memory: Memory) -> Memory:
         """Take the rounds so far back."""
         if _OCCASION not in memory.steps:
             return memory
+        if memory.steps.get(_LAYOUT, self._layout) != self._layout:
+            raise AnisoscopeError(_OTHER)
         self.start = memory.steps[_OCCASION]
         self.done = memory.step - self.start
         prefix = f"{_OCCASION} under "
@@ -163,6 +177,12 @@ class Turns:
             steps={what: step for what, step in memory.steps.items() if not what.startswith(_OCCASION)},
             occasions={what: found for what, found in memory.occasions.items() if what not in own},
         )
+
+
+def require_no_rounds(memory: Memory) -> None:
+    """Raise for a state from the middle of an observation of blocks in turn, where all are watched at once."""
+    if _OCCASION in memory.steps:
+        raise AnisoscopeError(_OTHER)
 
 
 def plan_rounds(

@@ -34,7 +34,10 @@ class Folder:
 
     def exists(self, name: str = "") -> bool:
         """Whether there is such a file (or, without a name, the folder itself)."""
-        return self._fs.exists(self.path(name) if name else self._root)
+        try:
+            return self._fs.exists(self.path(name) if name else self._root)
+        except ValueError as error:  # of an address that cannot be taken apart
+            raise AnisoscopeError(f"{self.url} is no address of a run: {error}") from error
 
     def names(self, ending: str = "") -> list[str]:
         """Names of finished files, sorted."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from anisoscope.study.model_settings import TextSettings
 from anisoscope.study.options import Known, Numbers, known_words
@@ -33,6 +33,14 @@ class AblateSettings(TextSettings):
         allow_inf_nan=False,
         description="Removals are called equal if their difference surely lies below so many nats a token.",
     )
+
+    @model_validator(mode="after")
+    def _differ(self) -> AblateSettings:
+        if min(self.ranks) < 1 or len(set(self.ranks)) < len(self.ranks):
+            raise ValueError(f"--ranks must be different and at least 1, got {self.ranks}")
+        if self.layers is not None and (not self.layers or len(set(self.layers)) < len(self.layers)):
+            raise ValueError(f"--layers must be different, got {self.layers}")
+        return self
 
     def places(self, blocks: int) -> tuple[int, ...]:
         """The layers to remove from, of a model of so many blocks."""

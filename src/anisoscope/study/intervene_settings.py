@@ -146,6 +146,10 @@ class InterveneSettings(Settings):
         names = [arm.name for arm in self.arms]
         if len(set(names)) < len(names):
             raise ValueError(f"names of arms must differ, got {', '.join(names)}")
+        words = [arm.label(dose).replace(" ", "_") for arm in self.every_arm for dose in arm.every_dose]
+        twice = [word for word in words if words.count(word) > 1]
+        if twice:  # rows and jobs go by them
+            raise ValueError(f"arms and doses must differ in six digits, got {twice[0]} twice")
         if self.width % self.heads:
             raise ValueError(f"width must be a multiple of heads, got {self.width} and {self.heads}")
         if self.rank > self.width // 2:

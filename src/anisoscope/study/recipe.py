@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from importlib.resources import files
 from pathlib import Path
@@ -29,6 +30,8 @@ class RecipeRun(Settings):
 
     @model_validator(mode="after")
     def _fits(self) -> RecipeRun:
+        if not re.fullmatch(r"[A-Za-z0-9][\w.-]*(?<!\.json)(?<!\.html)", self.name):  # it is the folder of the run too
+            raise ValueError(f"the name of a study must be a plain word, got {self.name!r}")
         if (self.model is None) != (self.study == "pair"):
             raise ValueError("model must be given for every study but pair")
         return self
@@ -38,6 +41,13 @@ class ScalePlan(Settings):
     """The studies of one scale."""
 
     runs: tuple[RecipeRun, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _differ(self) -> ScalePlan:
+        names = [run.name for run in self.runs]
+        if len(set(names)) < len(names):
+            raise ValueError(f"names of studies must differ, got {', '.join(names)}")
+        return self
 
 
 class Claim(Settings):

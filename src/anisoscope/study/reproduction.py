@@ -78,7 +78,10 @@ def _located(model: str) -> str:
     if not model.startswith("package:"):
         return model
     name, _, inside = model.removeprefix("package:").partition("/")
-    found = importlib.util.find_spec(name)
+    try:
+        found = importlib.util.find_spec(name)
+    except (ImportError, ValueError):  # of a package that is not there, or a name that is none
+        found = None
     if found is None or found.origin is None:
         hint = name.replace("_", "-")
         raise AnisoscopeError(
