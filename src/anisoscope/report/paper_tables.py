@@ -50,7 +50,8 @@ def _cell(f: Finding, null: str) -> str:
 
 
 def _latex(first: Finding, head: list[str], rows: list[list[str]]) -> str:
-    about = f"Proxy {first.proxy} of rank {first.subject.rank}, {first.timing}; {first.view} view. {NOTE}"
+    rank = str(first.subject.rank).replace("%", r"\%")
+    about = f"Proxy {first.proxy} of rank {rank}, {first.timing}; {first.view} view. {NOTE}"
     lines = [
         r"% \usepackage{booktabs}",
         r"\begin{tabular}{ll" + "r" * (len(head) - 2) + "}",
