@@ -62,7 +62,8 @@ def shifted(cloud):
 def test_more_directions_than_controls_allow_are_cut_and_said():
     found = rank_at(clouds([1.0] * 8), "all", "95%", "pca")
     assert found.rank == 4
-    assert found.note and "asks for 8 directions; 4 are taken" in found.note
+    assert found.note
+    assert "asks for 8 directions; 4 are taken" in found.note
 
 
 def test_the_dimension_of_a_sheet_is_its_rank():

@@ -158,7 +158,10 @@ class HistoryPlan(Settings):
 
     revisions: str | None = Field(
         default=None,
-        description="Names by commas; `auto` for all that tell a step or tokens; `pythia` for its 154 steps.",
+        description=(
+            "Names by commas (branch, tag, or REVISION:FOLDER); `auto` for all that tell a step or tokens, on the hub "
+            "too; `pythia` for its 154 steps."
+        ),
     )
     seeds: int = Field(default=1, ge=1, le=10_000, description="Draws of the text; error bars are then over them.")
     shards: int = Field(default=1, ge=1, description="Parts of the text, each a job of its own; they add up exactly.")
