@@ -21,7 +21,8 @@ class Entry:
     """One model.
 
     ``revisions`` are its checkpoints on the way: labels (a tag, a branch, or ``REVISION:FOLDER``), ``"auto"`` where
-    the hub is asked for branches, tags and folders that tell a step, or none. ``history`` is the repository that holds them if it is not the model's own.
+    the hub is asked for branches, tags and folders that tell a step, or none. ``history`` is the repository that holds
+    them if it is not the model's own.
     """
 
     name: str
