@@ -80,10 +80,11 @@ class Scope:
 
     ``schedule`` is ``"log"`` (at most 16 observations), n for every n-th step, a list of steps, ``"1e6 tokens"``, or
     ``"always"``. ``proxies`` are names, or functions from rows to a ``Subspace``; the first is the main one, of rank
-    ``rank``. ``views`` are by default those that the model has sites for, ``nulls`` all that need no extra pass.
-    ``targets`` adds the two label nulls for an extra pass
-    each; ``probe`` are held-out token ids for the dimension of every layer; ``frequency`` adds all that goes with how
-    frequent tokens are: True counts those of the observed steps, or pass counts by type. Rows go into a run in the
+    ``rank``, a number, or ``"95%"`` (of the variance) or ``"id"`` (the TwoNN dimension), which every place then finds
+    for itself, at most half of its width. ``views`` are by default those that the model has sites for, ``nulls`` all
+    that need no extra pass. ``targets`` adds the two label nulls for an extra pass each; ``probe`` are held-out token
+    ids for the dimension of every layer; ``frequency`` adds all that goes with how frequent tokens are: True counts
+    those of the observed steps, or pass counts by type. Rows go into a run in the
     folder ``store``, which ``open_run`` reads; a training that is resumed goes on with its own. ``config`` is what the
     training was set to, for the manifest: ``compare`` shows in what two runs differ. ``resamples`` are the draws of
     each null; without it ``max(999, 40 × layers − 1)``, so that a single layer can be significant among all.
@@ -102,7 +103,7 @@ class Scope:
         *,
         steps: int | None = None,
         schedule: str | int | Sequence[int] = "log",
-        rank: int = 32,
+        rank: int | str = 32,
         proxies: Sequence[Method | Callable[[Tensor], Subspace]] = ("pca",),
         views: Sequence[str] | None = None,
         nulls: Sequence[str] | None = None,

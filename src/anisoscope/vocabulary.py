@@ -892,9 +892,18 @@ def anchor_step(steps: int) -> int:
     return int(EARLY * steps)
 
 
-def is_main(row: Mapping[str, Any], proxy: str | None, rank: int | None) -> bool:
+def rank_of(row: Mapping[str, Any]) -> int | str | None:
+    """What rank was asked for: the rule where each place found its own, else the number.
+
+    >>> rank_of({"rank": 17, "rank_rule": "95%"}), rank_of({"rank": 32})
+    ('95%', 32)
+    """
+    return row.get("rank_rule") or row.get("rank")
+
+
+def is_main(row: Mapping[str, Any], proxy: str | None, rank: int | str | None) -> bool:
     """Whether a row is of this proxy and rank, or of none: others are ablations."""
-    return row.get("proxy") in (None, proxy) and row.get("rank") in (None, rank)
+    return row.get("proxy") in (None, proxy) and rank_of(row) in (None, rank)
 
 
 def headline_values(rows: Iterable[Mapping[str, Any]], name: str) -> list[float]:

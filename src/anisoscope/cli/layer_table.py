@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from anisoscope.cli.showing import print_table, short
-from anisoscope.vocabulary import HEADLINES, MEASURES, matches
+from anisoscope.vocabulary import HEADLINES, MEASURES, matches, rank_of
 
 Row = Mapping[str, Any]
 _MODEL = 1  # the step of the model itself; 0 is its untrained twin
@@ -22,8 +22,8 @@ def print_layers(rows: Sequence[Row]) -> None:
         for variant in usual:
             found = [row for row in of_model if matches(row, {"variant": variant} | headline.where)]
             if found:
-                main = (found[0]["proxy"], found[0]["rank"])
-                shown = [row for row in found if (row["proxy"], row["rank"]) == main]
+                main = (found[0]["proxy"], rank_of(found[0]))
+                shown = [row for row in found if (row["proxy"], rank_of(row)) == main]
                 columns[headline.name.replace("_", " ")] = {row["layer"]: _cell(row) for row in reversed(shown)}
                 break
     layers = sorted({layer for cells in columns.values() for layer in cells})

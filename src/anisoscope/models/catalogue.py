@@ -20,8 +20,9 @@ AUTO = "auto"
 class Entry:
     """One model.
 
-    ``revisions`` are its checkpoints on the way: labels, ``"auto"`` where the hub is to be asked, or none that are
-    known. ``history`` is the repository that holds them if it is not the model's own.
+    ``revisions`` are its checkpoints on the way: labels (a tag, a branch, or ``REVISION:FOLDER``), ``"auto"`` where
+    the hub is asked for branches, tags and folders that tell a step, or none. ``history`` is the repository that holds
+    them if it is not the model's own.
     """
 
     name: str
@@ -49,11 +50,11 @@ def _smollm2(size: str) -> Entry:
 
 
 CATALOGUE: tuple[Entry, ...] = (
-    Entry("EuroBERT-210m", "EuroBERT/EuroBERT-210m", "masked", "eurobert"),
-    Entry("EuroBERT-610m", "EuroBERT/EuroBERT-610m", "masked", "eurobert"),
-    Entry("ModernBERT-base", "answerdotai/ModernBERT-base", "masked", "modernbert"),
-    Entry("ModernBERT-large", "answerdotai/ModernBERT-large", "masked", "modernbert"),
-    Entry("ModernCamemBERT", "almanach/moderncamembert-base", "masked", "modernbert"),
+    Entry("EuroBERT-210m", "EuroBERT/EuroBERT-210m", "masked", "eurobert", AUTO),
+    Entry("EuroBERT-610m", "EuroBERT/EuroBERT-610m", "masked", "eurobert", AUTO),
+    Entry("ModernBERT-base", "answerdotai/ModernBERT-base", "masked", "modernbert", AUTO),
+    Entry("ModernBERT-large", "answerdotai/ModernBERT-large", "masked", "modernbert", AUTO),
+    Entry("ModernCamemBERT", "almanach/moderncamembert-base", "masked", "modernbert", AUTO),
     Entry("OLMo-1B", "allenai/OLMo-1B-hf", "causal", "olmo", AUTO),  # branches such as step20000-tokens84B
     Entry("Pythia-14m", "EleutherAI/pythia-14m", "causal", "gpt_neox", PYTHIA),
     Entry("Pythia-31m", "EleutherAI/pythia-31m", "causal", "gpt_neox", PYTHIA),
@@ -62,7 +63,7 @@ CATALOGUE: tuple[Entry, ...] = (
     Entry("Pythia-410m", "EleutherAI/pythia-410m", "causal", "gpt_neox", PYTHIA),
     Entry("Pythia-1B", "EleutherAI/pythia-1b", "causal", "gpt_neox", PYTHIA),
     # Of 1.5 billion parameters, as its card says; the repository rounds down. Gated: its terms must be accepted.
-    Entry("Gaperon-1.5B", "almanach/Gaperon-1125-1B", "causal", "llama"),
+    Entry("Gaperon-1.5B", "almanach/Gaperon-1125-1B", "causal", "llama", AUTO),
     _smollm2("135M"),
     _smollm2("360M"),
     _smollm2("1.7B"),

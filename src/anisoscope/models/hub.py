@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
+import shutil
 from collections.abc import Iterable
-from pathlib import Path
+from fnmatch import fnmatch
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from anisoscope.errors import AnisoscopeError, broken
@@ -27,12 +30,38 @@ def parted(name: str) -> tuple[str, str | None]:
     return model, revision or None
 
 
+def placed(label: str | None) -> tuple[str | None, str | None]:
+    """The revision and the subfolder of ``REVISION[:FOLDER]``; without a revision it is the usual one.
+
+    >>> placed("step512"), placed("main:checkpoints/step-1000"), placed(":step-1000")
+    (('step512', None), ('main', 'checkpoints/step-1000'), (None, 'step-1000'))
+    """
+    revision, _, folder = (label or "").partition(":")
+    parts = folder.split("/") if folder else []
+    if any(part in ("", ".", "..") for part in parts):
+        raise broken("a checkpoint in a subfolder is named REVISION:FOLDER", label, "name the folder by its path")
+    return revision or None, folder or None
+
+
 def snapshot(name: str, revision: str | None = None, *, allow_pickle: bool = False, cache: Path | None = None) -> Path:
-    """The folder of a revision, downloaded if it is not there; without a network what the cache has."""
+    """The folder of a revision, downloaded if it is not there; without a network what the cache has.
+
+    Of ``REVISION:FOLDER`` only that folder is fetched, and its path is given.
+    """
     hub = _library()
-    patterns = [*TEXTS, *WEIGHTS, *(PICKLES if allow_pickle else ())]
+    wanted, (revision, folder) = revision, placed(revision)
+    patterns = _patterns(folder, allow_pickle)
     try:
-        return Path(hub.snapshot_download(name, revision=revision, allow_patterns=patterns, cache_dir=cache))
+        options = {"allow_patterns": patterns, "cache_dir": cache}
+        if folder is None:  # the hub's patterns cross slashes: checkpoints in folders are not the model's weights
+            options["ignore_patterns"] = [f"*/{kind}" for kind in (*WEIGHTS, *PICKLES)]
+        root = Path(hub.snapshot_download(name, revision=revision, **options))
+        if folder is None or (root / folder).is_dir():
+            return root if folder is None else root / folder
+        there = subfolders(name, revision, cache=cache)
+        near = difflib.get_close_matches(folder, there, n=3, cutoff=0.3) or there[:8]
+        said = f"there are {', '.join(near)}" if near else "none of its folders holds weights"
+        raise broken(f"a folder of {name} must hold the checkpoint", folder, said)
     except hub.errors.RevisionNotFoundError as error:
         raise _no_such_revision(name, revision, refs(name, cache=cache)) from error
     except hub.errors.GatedRepoError as error:
@@ -46,8 +75,8 @@ def snapshot(name: str, revision: str | None = None, *, allow_pickle: bool = Fal
     except (hub.errors.LocalEntryNotFoundError, OSError) as error:
         there = cached(name, cache=cache)
         known = f"cached are {', '.join(there)}" if there else "nothing of it is cached"
-        wanted = f"{name}@{revision}" if revision else name
-        raise AnisoscopeError(f"{wanted} cannot be downloaded (no network?), and {known}") from error
+        which = f"{name}@{wanted}" if wanted else name
+        raise AnisoscopeError(f"{which} cannot be downloaded (no network?), and {known}") from error
 
 
 def refs(name: str, *, cache: Path | None = None) -> list[str]:
@@ -73,21 +102,41 @@ def cached(name: str, *, cache: Path | None = None) -> list[str]:
     return sorted(str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file())
 
 
-def is_here(name: str, revision: str, *, allow_pickle: bool = False, cache: Path | None = None) -> bool:
-    """Whether a revision is on this disk already."""
+def subfolders(name: str, revision: str | None = None, *, cache: Path | None = None) -> list[str]:
+    """Folders of a revision that hold weights, as some models keep their checkpoints; without a network the cached."""
     hub = _library()
-    patterns = [*TEXTS, *WEIGHTS, *(PICKLES if allow_pickle else ())]
-    options = {"allow_patterns": patterns, "cache_dir": cache, "local_files_only": True}
     try:
-        hub.snapshot_download(name, revision=revision, **options)
+        files = hub.HfApi().list_repo_files(name, revision=revision)
+    except (hub.errors.HfHubHTTPError, hub.errors.OfflineModeIsEnabled, OSError):
+        files = _cached_files(name, revision, cache)
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] not in _NETWORK:
+            raise
+        files = _cached_files(name, revision, cache)
+    kinds = (*WEIGHTS, *PICKLES)
+    weights = [PurePosixPath(file) for file in files if any(fnmatch(file.rpartition("/")[2], kind) for kind in kinds)]
+    return sorted({str(file.parent) for file in weights} - {"."})
+
+
+def is_here(name: str, revision: str, *, allow_pickle: bool = False, cache: Path | None = None) -> bool:
+    """Whether a revision, or a folder of it, is on this disk already."""
+    hub = _library()
+    label, folder = placed(revision)
+    options = {"allow_patterns": _patterns(folder, allow_pickle), "cache_dir": cache, "local_files_only": True}
+    try:
+        root = Path(hub.snapshot_download(name, revision=label, **options))
     except (hub.errors.LocalEntryNotFoundError, hub.errors.RevisionNotFoundError, OSError):
         return False
-    return True
+    return folder is None or (root / folder).is_dir()
 
 
 def forget(name: str, revision: str, *, cache: Path | None = None) -> None:
-    """Take a revision off this disk; files that other revisions share stay."""
+    """Take a revision off this disk, or a folder of it; files that others share stay."""
     hub = _library()
+    label, folder = placed(revision)
+    if folder is not None:
+        _forget_folder(name, label, folder, cache)
+        return
     try:
         found = hub.scan_cache_dir(cache)
     except hub.errors.CacheNotFound:
@@ -107,8 +156,46 @@ def require_revisions(name: str, labels: Iterable[str], *, cache: Path | None = 
     """Raise for a revision that is not among those of the model, with the nearest; a commit may have no name."""
     there = refs(name, cache=cache)
     for label in labels:
-        if there and label not in there and not _COMMIT.fullmatch(label):
-            raise _no_such_revision(name, label, there)
+        revision, _ = placed(label)
+        if there and revision is not None and revision not in there and not _COMMIT.fullmatch(revision):
+            raise _no_such_revision(name, revision, there)
+
+
+def _patterns(folder: str | None, allow_pickle: bool) -> list[str]:
+    kinds = [*TEXTS, *WEIGHTS, *(PICKLES if allow_pickle else ())]
+    return kinds if folder is None else [f"{folder}/{kind}" for kind in kinds]
+
+
+def _snapshots(name: str, cache: Path | None) -> Path:
+    root = cache or Path(_library().constants.HF_HUB_CACHE)
+    return root / f"models--{name.replace('/', '--')}" / "snapshots"
+
+
+def _cached_root(name: str, revision: str | None, cache: Path | None) -> Path | None:
+    """The folder of a revision in the cache, if it has one."""
+    snapshots, label = _snapshots(name, cache), revision or "main"
+    ref = snapshots.parent / "refs" / label
+    root = snapshots / (ref.read_text().strip() if ref.is_file() else label)
+    return root if root.is_dir() else None
+
+
+def _cached_files(name: str, revision: str | None, cache: Path | None) -> list[str]:
+    root = _cached_root(name, revision, cache)
+    return [] if root is None else [file.relative_to(root).as_posix() for file in root.rglob("*") if file.is_file()]
+
+
+def _forget_folder(name: str, revision: str | None, folder: str, cache: Path | None) -> None:
+    root, snapshots = _cached_root(name, revision, cache), _snapshots(name, cache)
+    if root is None or not (root / folder).is_dir():
+        return
+    inside = [file for file in (root / folder).rglob("*") if file.is_symlink()]
+    shared = {os.path.realpath(link) for link in snapshots.rglob("*") if link.is_symlink() and link not in inside}
+    for link in inside:
+        blob = Path(os.path.realpath(link))
+        link.unlink()
+        if str(blob) not in shared and blob.is_relative_to(os.path.realpath(snapshots.parent / "blobs")):
+            blob.unlink(missing_ok=True)
+    shutil.rmtree(root / folder)
 
 
 def _no_such_revision(name: str, revision: str | None, there: list[str]) -> Exception:

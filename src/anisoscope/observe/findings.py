@@ -13,7 +13,7 @@ from typing import Any
 from anisoscope.evidence.pooled import Layer
 from anisoscope.observe.judging import Case, Evidences
 from anisoscope.observe.rows import Row, adjusted, pooled_rows
-from anisoscope.vocabulary import TIMINGS, VIEWS
+from anisoscope.vocabulary import PROXIES, TIMINGS, VIEWS
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,7 @@ class Findings:
     layers: Mapping[str, list[tuple[Case, Layer]]] = field(default_factory=dict)
     bases: dict[str, dict[str, Any]] = field(default_factory=dict)
     spectra: dict[str, Any] = field(default_factory=dict)
+    rank_rule: str | None = None  # by which each place found its rank
 
 
 def layers_of(found: Evidences) -> list[tuple[Case, Layer]]:
@@ -46,15 +47,24 @@ def put_together(parts: Sequence[Findings], margin: float) -> Judgement:
     rows: list[Row] = []
     for section in dict.fromkeys(name for part in parts for name in part.sections):
         rows += sorted((r for part in parts for r in part.sections.get(section, [])), key=_place)
-    rows = adjusted(rows, margin)
+    rule = parts[0].rank_rule
+    rows = adjusted([_by_rule(r, rule) for r in rows], margin)
     for timing in TIMINGS:
         layers = [one for part in parts for one in part.layers.get(timing, [])]
-        rows += pooled_rows(sorted(layers, key=lambda one: one[0].place.at), timing, parts[0].stamp)
+        pooled = pooled_rows(sorted(layers, key=lambda one: one[0].place.at), timing, parts[0].stamp, rule=rule)
+        rows += [_by_rule(r, rule) for r in pooled]
     bases = {timing: {} for timing in dict.fromkeys(timing for part in parts for timing in part.bases)}
     for part in parts:
         for timing, found in part.bases.items():
             bases[timing] |= found
     return Judgement(rows, bases, {name: one for part in parts for name, one in part.spectra.items()})
+
+
+def _by_rule(row: Row, rule: str | None) -> Row:
+    """A row of a proxy whose rank was found by a rule says so; there are no ranks beside it then."""
+    if rule is None or row["proxy"] is None or PROXIES[row["proxy"]].rank is not None:
+        return row
+    return row | {"rank_rule": rule}
 
 
 def _place(row: Row) -> tuple[int, int, str]:

@@ -19,6 +19,7 @@ from anisoscope.observe.frequency import frequency_rows, trajectory_rows
 from anisoscope.observe.judging import (
     Each,
     Evidences,
+    Place,
     Proxies,
     Question,
     Request,
@@ -30,6 +31,7 @@ from anisoscope.observe.judging import (
 from anisoscope.observe.local import local_rows
 from anisoscope.observe.memory import Memory
 from anisoscope.observe.probing import FEWEST
+from anisoscope.observe.ranks import DIMENSION
 from anisoscope.observe.routers import router_rows
 from anisoscope.observe.rows import (
     Row,
@@ -37,7 +39,9 @@ from anisoscope.observe.rows import (
     evidence_rows,
     fit_rows,
     measure_rows,
+    other_rank_rows,
     probe_rows,
+    rank_notes,
     stamp,
     undetermined_row,
 )
@@ -167,7 +171,8 @@ class Judge:
             "measures": measure_rows(observed, self._each, tensors=self._measured),
             "probe": probe_rows(observed, FEWEST, self._each),
         }
-        rolling = fit_proxies(observed, self._request, self._each)
+        notes: dict[Place, str] = {}
+        rolling = fit_proxies(observed, self._request, self._each, notes=notes)
         anchored = self._anchored_for(observed)
         questions = [Question(rolling, self._request, self._initial), Question(anchored, self._request, self._initial)]
         questions += rank_questions(observed, self._request, self._each)
@@ -175,9 +180,11 @@ class Judge:
         judged = {"rolling": found, "anchored": found_anchored if anchored else {}}
         for timing, evidences in judged.items():
             sections[timing] = [r for case, e in evidences.items() for r in evidence_rows(case, e, timing, observed)]
+            sections[timing] += other_rank_rows(evidences, self._initial, timing, observed)
         sections["drift"] = drift_rows(observed, rolling, self._first, since="first")
         sections["drift"] += drift_rows(observed, rolling, self._previous, since="previous")
         sections["missing"] = [undetermined_row(observed, what, why) for what, why in observed.missing.items()]
+        sections["missing"] += rank_notes(observed, notes)
         sections["routers"] = router_rows(observed)
         sections["ranks"] = rank_rows(other_ranks, observed)
         sections["fits"] = [*fit_rows(observed, rolling, "rolling"), *fit_rows(observed, anchored, "anchored")]
@@ -196,6 +203,7 @@ class Judge:
             {timing: layers_of(evidences) for timing, evidences in judged.items()},
             {timing: _bases(proxies) for timing, proxies in kept.items() if proxies},
             spectra_of(observed, self._each) if self._keep else {},
+            self._request.rank if isinstance(self._request.rank, str) else None,
         )
 
     def _frequency_rows(self, observed: Observation, proxies: Proxies) -> list[Row]:
@@ -255,6 +263,7 @@ class Judge:
     def _to_pool(self, statistics: Statistics) -> Statistics:
         """All that anchored proxies are fitted on: moments, and samples only where a method reads rows."""
         samples = any(PROXIES[proxy].needs == "sample" for proxy in self._request.proxies)
+        samples |= self._request.rank == DIMENSION
         return {name: s for name, s in statistics.items() if _is_fitted_on(name) and (samples or name.part != "kept")}
 
 

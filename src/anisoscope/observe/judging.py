@@ -22,6 +22,7 @@ from anisoscope.geometry.semi_nmf import SemiNMF
 from anisoscope.geometry.semi_nmf_together import semi_nmf_together
 from anisoscope.geometry.subspace import Method, Subspace, fit_subspace
 from anisoscope.observe.gradients import Gradients
+from anisoscope.observe.ranks import FoundRank, rank_at
 from anisoscope.observe.statistics import Cloud, Observation
 from anisoscope.verdict import MARGIN
 from anisoscope.vocabulary import LABEL_NULLS, MAIN_SUBSET, NULLS, PROXIES, VIEWS
@@ -78,7 +79,7 @@ class Request:
     """What a judgement is asked for."""
 
     proxies: tuple[Method, ...]
-    rank: int
+    rank: int | str  # a number, or a rule by which every place finds its own
     subsets: tuple[str, ...]
     nulls: tuple[str, ...]
     resamples: int | None  # draws of each null; None: enough for the family of layers
@@ -89,9 +90,17 @@ class Request:
 
 
 def fit_proxies(
-    observed: Observation, request: Request, each: Each = each_in_turn, *, views: Sequence[str] | None = None
+    observed: Observation,
+    request: Request,
+    each: Each = each_in_turn,
+    *,
+    views: Sequence[str] | None = None,
+    notes: dict[Place, str] | None = None,
 ) -> Proxies:
-    """One proxy a view, layer, selection of tokens, method and fold, from the activations of that fold."""
+    """One proxy a view, layer, selection of tokens, method and fold, from the activations of that fold.
+
+    What is to be known of a rank that a place found for itself goes to ``notes``.
+    """
     places = [
         Place(view.name, at, subset, method)
         for view in VIEWS.values()
@@ -102,11 +111,13 @@ def fit_proxies(
         if view.name in PROXIES[method].views
     ]
 
-    factors = _factors_on_device(observed, places, request) if observed.on_cuda else {}
+    ranks = _ranks(observed, places, request, each, {} if notes is None else notes)
+    places = [place for place in places if place in ranks]
+    factors = _factors_on_device(observed, places, ranks, request) if observed.on_cuda else {}
 
     def fit(place: Place) -> tuple[Subspace, Subspace]:
         generator = torch.Generator().manual_seed(request.seed)
-        a, b = (_fitted(observed, place, fold, request.rank, generator, factors) for fold in (0, 1))
+        a, b = (_fitted(observed, place, fold, ranks[place], generator, factors) for fold in (0, 1))
         return a, b
 
     return dict(zip(places, each(fit, places), strict=True))
@@ -162,6 +173,8 @@ def _trials(observed: Observation, number: int, question: Question) -> list[_Tri
             if place.at in observed.sites(place.view, tensor):
                 case = Case(place, tensor)
                 start = initial.get(case)
+                if start is not None and start.rank != pair[0].rank:
+                    start = None  # shares inside so many and inside other many directions do not compare
                 nulls = _asked(request, observed, start, case)
                 trials.append(_Trial(number, case, pair, nulls, start, request, families[place.view]))
     return trials
@@ -191,7 +204,31 @@ def _fitted(
     cloud, word = _cloud(observed, place, fold), PROXIES[place.proxy]
     source = cloud.sample(place.subset).values.float() if word.needs == "sample" else cloud.of(place.subset)
     options = {"generator": generator, "iterations": SEMI_NMF_ITERATIONS, "factors": factors.get((place, fold))}
-    return fit_subspace(source, method=place.proxy, rank=word.rank or rank, **options)
+    return fit_subspace(source, method=place.proxy, rank=rank, **options)
+
+
+def _ranks(
+    observed: Observation, places: Sequence[Place], request: Request, each: Each, notes: dict[Place, str]
+) -> dict[Place, int]:
+    """The rank of every place that has one."""
+    if isinstance(request.rank, int):
+        return {place: PROXIES[place.proxy].rank or request.rank for place in places}
+    rule = request.rank
+
+    def found(place: Place) -> FoundRank:
+        fixed = PROXIES[place.proxy].rank
+        if fixed is not None:
+            return FoundRank(fixed)
+        clouds = _cloud(observed, place, 0), _cloud(observed, place, 1)
+        return rank_at(clouds, place.subset, rule, place.proxy)
+
+    ranks: dict[Place, int] = {}
+    for place, one in zip(places, each(found, places), strict=True):
+        if one.rank is not None:
+            ranks[place] = one.rank
+        if one.note is not None:
+            notes[place] = one.note
+    return ranks
 
 
 def _cloud(observed: Observation, place: Place, fold: int) -> Cloud:
@@ -199,20 +236,20 @@ def _cloud(observed: Observation, place: Place, fold: int) -> Cloud:
 
 
 def _factors_on_device(
-    observed: Observation, places: Sequence[Place], request: Request
+    observed: Observation, places: Sequence[Place], ranks: Mapping[Place, int], request: Request
 ) -> dict[tuple[Place, int], SemiNMF]:
-    """The factorisations of all clouds of one width together: one by one they would be all launches and no work."""
-    widths: dict[int, dict[tuple[Place, int], Tensor]] = {}
+    """The factorisations of clouds of one width and rank together: one by one they would be all launches, no work."""
+    widths: dict[tuple[int, int], dict[tuple[Place, int], Tensor]] = {}
     for place in places:
         if place.proxy == "semi_nmf":
             for fold in (0, 1):
                 values = _cloud(observed, place, fold).sample(place.subset).values.float()
-                widths.setdefault(values.shape[1], {})[place, fold] = values
+                widths.setdefault((values.shape[1], ranks[place]), {})[place, fold] = values
     found: dict[tuple[Place, int], SemiNMF] = {}
-    for clouds in widths.values():
+    for (_, rank), clouds in widths.items():
         generator = torch.Generator().manual_seed(request.seed)
         options = {"generator": generator, "iterations": SEMI_NMF_ITERATIONS}
-        fits = semi_nmf_together(list(clouds.values()), request.rank, **options)
+        fits = semi_nmf_together(list(clouds.values()), rank, **options)
         found |= dict(zip(clouds, fits, strict=True))
     return found
 

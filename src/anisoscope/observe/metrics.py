@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Literal
 
 from anisoscope.observe.rows import Row
-from anisoscope.vocabulary import HEADLINES, MAIN_SUBSET, MAIN_TENSOR, MAIN_TIMING, MEASURES, is_main
+from anisoscope.vocabulary import HEADLINES, MAIN_SUBSET, MAIN_TENSOR, MAIN_TIMING, MEASURES, is_main, rank_of
 
 PREFIX = "anisoscope"
 STEP = f"{PREFIX}/step"
@@ -40,7 +40,7 @@ def metrics(rows: Iterable[Row], detail: Detail = "layers") -> dict[str, float]:
     found: dict[str, float] = {}
     layers: dict[str, list[float]] = {}
     # The main proxy and rank come first; others are ablations and come later.
-    proxy, rank = next(((r["proxy"], r.get("rank")) for r in rows if r["proxy"] is not None), (None, None))
+    proxy, rank = next(((r["proxy"], rank_of(r)) for r in rows if r["proxy"] is not None), (None, None))
     for row in rows:
         if not _is_shown(row) or not is_main(row, proxy, rank):
             continue

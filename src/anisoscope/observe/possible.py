@@ -12,6 +12,7 @@ from anisoscope.capture.sites import Sites, linear_shape
 from anisoscope.errors import broken
 from anisoscope.geometry.subspace import proxy_name
 from anisoscope.observe.embedding import type_folds
+from anisoscope.observe.ranks import require_rank
 from anisoscope.vocabulary import CAPTURED_SUBSETS, LABEL_NULLS, NULLS, PROXIES, require_each
 
 
@@ -37,8 +38,11 @@ def require_plain(
 ) -> None:
     """Raise for settings that are wrong whatever the model is."""
     require_each("subsets", subsets, CAPTURED_SUBSETS)
-    for each in (rank, *ranks):
+    require_rank(rank)
+    for each in ranks:
         _require_whole("rank", each, 1, "use a number such as 32")
+    if ranks and isinstance(rank, str):
+        raise broken("ranks beside the main one must go with a number", f"rank {rank!r}", "leave ranks out")
     if resamples is not None:
         _require_whole("resamples", resamples, 1, "leave it out for the default")
     if steps is not None:
@@ -47,12 +51,13 @@ def require_plain(
 
 
 def require_possible(
-    sites: Sites, views: Sequence[str], *, ranks: Sequence[int], proxies: Sequence[str], seed: int
+    sites: Sites, views: Sequence[str], *, ranks: Sequence[int | str], proxies: Sequence[str], seed: int
 ) -> None:
-    """Raise for a rank that a place of this model cannot have."""
-    if all(PROXIES[name].rank is not None for name in proxies):
+    """Raise for a rank that a place of this model cannot have; a place that finds its own takes what it can have."""
+    numbers = [rank for rank in ranks if isinstance(rank, int)]
+    if not numbers or all(PROXIES[name].rank is not None for name in proxies):
         return
-    rank = max(ranks)
+    rank = max(numbers)
     for view, where, width in _widths(sites, views):
         if rank >= width:
             raise broken(

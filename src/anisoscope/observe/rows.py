@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -25,7 +25,7 @@ from anisoscope.observe.statistics import Observation
 from anisoscope.stats.directions import UnitSum
 from anisoscope.store.schema import COLUMNS
 from anisoscope.verdict import MARGIN, outcome_of, outcome_over
-from anisoscope.vocabulary import CAPTURED_SUBSETS, LABEL_NULLS, MEASURES, VIEWS
+from anisoscope.vocabulary import CAPTURED_SUBSETS, LABEL_NULLS, MEASURES, VIEWS, rank_of
 
 Row = dict[str, Any]
 OF_A_RUN = ("run", "model", "role", "seed")
@@ -33,7 +33,7 @@ OF_A_RUN = ("run", "model", "role", "seed")
 CLUSTERED_ROWS = 4096
 """Rows of an observation that the clusters of local isotropy are formed of."""
 _FIELDS = tuple(name for name in COLUMNS if name not in OF_A_RUN)
-_FAMILY = ("view", "tensor", "subset", "proxy", "rank", "timing", "measure", "variant", "null")
+_FAMILY = ("view", "tensor", "subset", "proxy", "timing", "measure", "variant", "null")
 
 
 def row(**given: Any) -> Row:
@@ -232,6 +232,27 @@ def undetermined_row(observed: Observation, what: str | SiteKey, why: str) -> Ro
     return row(**stamp(observed), view="embedding", tensor=what, subset=None, measure="note", note=why)
 
 
+def rank_notes(observed: Observation, notes: Mapping[Place, str]) -> list[Row]:
+    """What is to be known of ranks that places found for themselves."""
+    common = stamp(observed)
+    return [row(**common, **place_columns(place), measure="note", note=note) for place, note in notes.items()]
+
+
+def other_rank_rows(
+    found: Mapping[Case, Evidence], initial: Mapping[Case, Evidence], timing: str, observed: Observation
+) -> list[Row]:
+    """Where step 0 had a proxy of another rank: ``init`` is not measured there, and why."""
+    rows = []
+    for case, e in found.items():
+        start = initial.get(case)
+        if start is not None and start.rank != e.rank:
+            common = stamp(observed) | place_columns(case.place) | {"tensor": case.tensor, "timing": timing}
+            common |= {"rank": e.rank, "width": e.width, "measure": "enrichment", "null": "init"}
+            note = f"step 0 had a proxy of rank {start.rank} here, this one has {e.rank}: their shares do not compare"
+            rows.append(row(**common, value=math.nan, note=note))
+    return rows
+
+
 def stamp(observed: Observation) -> Row:
     """When it was."""
     return {"step": observed.step, "tokens": observed.tokens}
@@ -250,7 +271,7 @@ def adjusted(rows: list[Row], margin: float = MARGIN) -> list[Row]:
     groups: dict[Any, list[Row]] = {}
     for r in rows:
         if r["p"] is not None and r["null"] != "normal":
-            groups.setdefault(tuple(r[name] for name in _FAMILY), []).append(r)
+            groups.setdefault((*(r[name] for name in _FAMILY), rank_of(r)), []).append(r)
     for members in groups.values():
         for r, q in zip(members, adjust([m["p"] for m in members]), strict=True):
             r["q"] = None if math.isnan(q) else float(q)
@@ -266,14 +287,20 @@ def adjusted(rows: list[Row], margin: float = MARGIN) -> list[Row]:
     return rows
 
 
-def pooled_rows(found: Sequence[tuple[Case, Layer]], timing: str, when: Row) -> list[Row]:
-    """Over all layers: the mean log odds ratio over each null, with its interval by units that layers share."""
+def pooled_rows(found: Sequence[tuple[Case, Layer]], timing: str, when: Row, *, rule: str | None = None) -> list[Row]:
+    """Over all layers: the mean log odds ratio over each null, with its interval by units that layers share.
+
+    Where layers found their ranks by a ``rule``, they are pooled whatever these are.
+    """
     groups: dict[tuple[Any, ...], list[Layer]] = {}
     for case, layer in found:
         place = case.place
-        groups.setdefault((place.view, place.subset, place.proxy, case.tensor, layer.rank), []).append(layer)
+        rank = layer.rank if rule is None else None
+        groups.setdefault((place.view, place.subset, place.proxy, case.tensor, rank), []).append(layer)
     rows = []
     for (view, subset, proxy, tensor, rank), members in groups.items():
+        ranks = {layer.rank for layer in members}
+        rank = rank if rank is not None or len(ranks) > 1 else ranks.pop()
         common = when | {"view": view, "subset": subset, "proxy": proxy, "tensor": tensor, "rank": rank}
         common |= {"timing": timing, "width": members[0].width, "measure": "pooled_enrichment"}
         for null in dict.fromkeys(null for layer in members for null in layer.enrichment):

@@ -9,7 +9,7 @@ from anisoscope.report.summary import curve, errors, summarise
 from anisoscope.report.training import ENRICHMENT, NULL_AT_ONE, chosen
 from anisoscope.report.tree import Axis, Block, Control, Figure, Gap, Point, Reference, Section, Series, Text, values_of
 from anisoscope.report.words import number
-from anisoscope.vocabulary import PROXIES, VIEWS, WINDOWS
+from anisoscope.vocabulary import PROXIES, VIEWS, WINDOWS, rank_of
 
 
 def ablations_section(context: Context, view: str = "representation") -> Section:
@@ -56,7 +56,7 @@ def _by_rank(subject: Subject) -> list[Series]:
     }
     for measure, extra in (("enrichment", {"null": "haar"}), ("energy", {})):
         rows = [row for row in subject.pick(measure, **usual, **extra) if row["rank"] is not None]
-        others = [row for row in rows if row["rank"] != subject.rank and row["step"] is not None]
+        others = [row for row in rows if rank_of(row) != subject.rank and row["step"] is not None]
         for step in sorted(observed_at(subject, others).values()):
             points = curve((r for r in rows if r["step"] == step), lambda r: r["rank"], ratio=measure == "enrichment")
             tags = {"model": subject.label, "measure": measure, "step": f"step {step:,}"}

@@ -11,7 +11,7 @@ from anisoscope.report.summary import defined
 from anisoscope.report.tree import Cell, Table, Tone
 from anisoscope.report.words import number
 from anisoscope.verdict import outcome_over
-from anisoscope.vocabulary import OUTCOMES, PROXIES, TIMINGS, WINDOWS
+from anisoscope.vocabulary import OUTCOMES, PROXIES, TIMINGS, WINDOWS, rank_of
 
 ENERGY = "energy beyond chance"
 CAPTURED = "share of the gradient's anisotropy"
@@ -73,7 +73,7 @@ def _combinations(subject: Subject, view: str) -> list[tuple[str, str]]:
     present = {
         (row["proxy"], row["timing"])
         for row in rows
-        if row["view"] == view and row["rank"] == ranks.get(row["proxy"], subject.rank)
+        if row["view"] == view and rank_of(row) == ranks.get(row["proxy"], subject.rank)
     }
     proxies = [*PROXIES, *sorted({proxy for proxy, _ in present if proxy and proxy not in PROXIES})]
     return [(proxy, timing) for proxy in proxies for timing in TIMINGS if (proxy, timing) in present]

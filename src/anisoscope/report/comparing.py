@@ -14,12 +14,26 @@ import pyarrow.compute as pc
 
 from anisoscope.errors import broken
 from anisoscope.store.run import Run
-from anisoscope.vocabulary import HEADLINES, matches
+from anisoscope.vocabulary import HEADLINES, matches, rank_of
 
 FRACTIONS = (0.0, 0.1, 0.3, 0.7, 1.0)
 TOLERANCE = 0.1  # wide enough for the schedule "log", whose last look comes 8 % before the end
 
-_NEEDED = ["model", "role", "seed", "step", "view", "tensor", "subset", "proxy", "rank", "timing", "measure", "variant"]
+_NEEDED = [
+    "model",
+    "role",
+    "seed",
+    "step",
+    "view",
+    "tensor",
+    "subset",
+    "proxy",
+    "rank",
+    "rank_rule",
+    "timing",
+    "measure",
+    "variant",
+]
 _NEEDED += ["null"]
 Row = dict[str, Any]
 Key = tuple[str | None, str | None, int | None]  # role, model, seed
@@ -166,13 +180,13 @@ def _series(table: pa.Table) -> dict[Key, dict[str, dict[int, list[float | None]
         .select([*_NEEDED, "value"])
         .to_pylist()
     )
-    first: dict[Key, tuple[str, int | None]] = {}  # the main proxy and rank come before ablations of both
+    first: dict[Key, tuple[str, int | str | None]] = {}  # the main proxy and rank come before ablations of both
     found: dict[Key, dict[str, dict[int, list[float | None]]]] = {}
     for row in rows:
         key = (row["role"], row["model"], row["seed"])
         if row["proxy"] is not None:
-            first.setdefault(key, (row["proxy"], row["rank"]))
-        if row["step"] is None or (row["proxy"] is not None and (row["proxy"], row["rank"]) != first[key]):
+            first.setdefault(key, (row["proxy"], rank_of(row)))
+        if row["step"] is None or (row["proxy"] is not None and (row["proxy"], rank_of(row)) != first[key]):
             continue
         for headline in _headlines_of(row):
             found.setdefault(key, {}).setdefault(headline, {}).setdefault(row["step"], []).append(row["value"])

@@ -27,7 +27,7 @@ def drift_section(context: Context, view: str = "representation") -> Section:
     references = [
         Reference(random_angle(subject.width, subject.rank), "random subspaces", {"model": subject.label})
         for subject in context.subjects
-        if subject.width is not None and subject.rank is not None
+        if subject.width is not None and isinstance(subject.rank, int)
     ]
     figure = Figure(
         "drift",
@@ -64,7 +64,11 @@ def _finding(context: Context, view: str) -> str:
         rows = subject.pick("angle", subset="all", variant="since first", proxy=subject.proxy, view=view)
         points = over_training(context, subject, [row for row in rows if row["layer"] is not None])
         if points:
-            chance = "" if not subject.width or not subject.rank else random_angle(subject.width, subject.rank)
+            chance = (
+                ""
+                if not subject.width or not isinstance(subject.rank, int)
+                else random_angle(subject.width, subject.rank)
+            )
             beside = f" (random subspaces {number(chance)}°)" if chance else ""
             parts.append(f"{subject.label} {number(points[-1].y)}°{beside}")
     return f"Turned since the first observation: {', '.join(parts)}." if parts else ""

@@ -24,7 +24,7 @@ from anisoscope.report.tree import (
 )
 from anisoscope.report.words import interval, listed, number
 from anisoscope.shape import SMALLEST
-from anisoscope.vocabulary import MEASURES, NULLS, SUBSETS, VIEWS, Measure
+from anisoscope.vocabulary import MEASURES, NULLS, SUBSETS, VIEWS, Measure, rank_of
 
 RULE = (
     "The rule: the peak is the layer with the largest mean over batches; its prominence is the peak minus the higher "
@@ -137,7 +137,7 @@ def _enrichments(subject: Subject) -> list[Series]:
     for row in subject.by_measure.get("enrichment", []):
         fit = fit_of(row)
         usual = row["step"] == TRAINED and row["tensor"] == "gradients" and row["layer"] is not None
-        if fit is not None and usual and row["view"] in VIEWS and row["null"] in NULLS and row["rank"] == subject.rank:
+        if fit is not None and usual and row["view"] in VIEWS and row["null"] in NULLS and rank_of(row) == subject.rank:
             groups.setdefault((row["view"], fit, row["null"], subject.map_label(row)), []).append(row)
     found = []
     order = sorted(groups, key=lambda k: (list(VIEWS).index(k[0]), k[1], list(NULLS).index(k[2]), k[3]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from html import escape
 from typing import Any
 
@@ -19,7 +20,7 @@ from anisoscope.report.training import NULL_AT_ONE
 from anisoscope.report.tree import Axis, Figure, Mark, Point, Series
 from anisoscope.store.run import Run
 from anisoscope.store.run import open_run as open_stored
-from anisoscope.vocabulary import MEASURES, NULLS, ladder_of
+from anisoscope.vocabulary import MEASURES, NULLS, ladder_of, rank_of
 
 _KEYS = ("model", "seed", "step", "layer", "view", "tensor", "subset", "proxy", "rank", "timing", "null", "variant")
 _NUMBERS = ("value", "low", "high", "low90", "high90", "se", "n", "p", "q", "outcome", "detectable", "floor")
@@ -53,7 +54,7 @@ class OpenedRun(Run):
         for subject in context.subjects:
             usual = {"proxy": subject.proxy, "rank": subject.rank, "timing": subject.timing, "subset": subject.subset}
             for row in subject.by_measure.get(measure, []):
-                main = all(row[key] in (None, value) for key, value in usual.items() if key not in where)
+                main = all(_asked(row, key) in (None, value) for key, value in usual.items() if key not in where)
                 if main and row["step"] is not None and all(_fits(row[key], value) for key, value in where.items()):
                     rows.append(row)
         frame = pd.DataFrame(rows, columns=["role", *_KEYS, *_NUMBERS])
@@ -117,6 +118,11 @@ class OpenedRun(Run):
 def open_run(path: str | os.PathLike[str], *, write: bool = False) -> OpenedRun:
     """Open a run to read it, or with ``write`` to go on with it; in a notebook it shows its headline."""
     return open_stored(path, write=write, of=OpenedRun)
+
+
+def _asked(row: Mapping[str, Any], column: str) -> Any:
+    """What a row holds; of ranks, what was asked for."""
+    return rank_of(row) if column == "rank" else row[column]
 
 
 def _fits(value: Any, wanted: Any) -> bool:

@@ -54,8 +54,8 @@ def _cell(f: Finding, null: str) -> str:
 
 def _latex(first: Finding, head: list[str], rows: list[list[str]]) -> str:
     """For the inside of a table environment; intervals stand below their numbers, so that it fits on a page."""
-    proxy = word_of(first.proxy)
-    about = f"Proxy {proxy} of rank {first.subject.rank}, {first.timing}; {first.view} view. {NOTE}"
+    proxy, rank = word_of(first.proxy), str(first.subject.rank).replace("%", r"\%")
+    about = f"Proxy {proxy} of rank {rank}, {first.timing}; {first.view} view. {NOTE}"
     lines = [
         r"% \usepackage{booktabs}",
         r"\small\setlength{\tabcolsep}{4pt}",

@@ -68,7 +68,11 @@ def directions(f: Finding) -> str:
     """The proxy in words: 32 main activation directions."""
     rank = PROXIES[f.proxy].rank if f.proxy in PROXIES else None
     k = rank or f.subject.rank
-    many = f"{k} " if k and k > 1 else ""
+    many = f"{k} " if isinstance(k, int) and k > 1 else ""
+    rule = ""
+    if isinstance(k, str):
+        what = "their intrinsic dimension" if k == "id" else f"hold {k.removesuffix('%')} % of the variance"
+        rule = f" (of each place as many as {what})"
     frozen = " (fitted on the first 30 % of training)" if f.timing == "anchored" else ""
     words = {
         "pca": f"{many}main activation directions",
@@ -77,7 +81,7 @@ def directions(f: Finding) -> str:
         "mean": "mean activation directions",
         "haar": f"{many}random directions",
     }
-    return words.get(f.proxy, f"{many}directions by {f.proxy}") + frozen
+    return words.get(f.proxy, f"{many}directions by {f.proxy}") + rule + frozen
 
 
 def percent(share: float) -> str:

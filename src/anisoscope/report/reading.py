@@ -18,7 +18,16 @@ from anisoscope.report.words import visible
 from anisoscope.store.home import without_home
 from anisoscope.store.run import Run, open_run
 from anisoscope.verdict import MARGIN
-from anisoscope.vocabulary import MAIN_SUBSET, MAIN_TENSOR, MAIN_TIMING, PROXIES, in_window, learn, window_bounds
+from anisoscope.vocabulary import (
+    MAIN_SUBSET,
+    MAIN_TENSOR,
+    MAIN_TIMING,
+    PROXIES,
+    in_window,
+    learn,
+    rank_of,
+    window_bounds,
+)
 
 Row = Mapping[str, Any]
 CROWDED = 0.25
@@ -139,15 +148,18 @@ class Subject:
         return self.wanted.subset or MAIN_SUBSET
 
     @cached_property
-    def rank(self) -> int | None:
-        """The rank of the study (others are ablations): that of the configuration, or else the commonest."""
-        ranks = Counter(row["rank"] for row in self.by_measure.get("enrichment", []) if row["proxy"] == self.proxy)
+    def rank(self) -> int | str | None:
+        """The rank of the study (others are ablations): that of the configuration, or else the commonest.
+
+        Where every place found its own, the rule by which it did.
+        """
+        ranks = Counter(rank_of(row) for row in self.by_measure.get("enrichment", []) if row["proxy"] == self.proxy)
         ranks.pop(None, None)
         config = self.source.manifest.get("config")
         wanted = config.get("rank") if isinstance(config, dict) else None
         return (
             wanted
-            if isinstance(wanted, int) and wanted in ranks
+            if isinstance(wanted, int | str) and wanted in ranks
             else max(ranks, key=lambda rank: ranks[rank], default=None)
         )
 
@@ -207,7 +219,7 @@ class Subject:
         if (measure, keys) not in self._indexes:
             index: dict[tuple[Any, ...], list[Row]] = {}
             for row in self.by_measure.get(measure, []):
-                index.setdefault(tuple(row[key] for key in keys), []).append(row)
+                index.setdefault(tuple(_key(row, key) for key in keys), []).append(row)
             self._indexes[measure, keys] = index
         return list(self._indexes[measure, keys].get(tuple(where[key] for key in keys), ()))
 
@@ -366,6 +378,10 @@ def _subjects(source: Source, named: bool) -> list[Subject]:
         label = " · ".join(part for part in (source.label if named else None, name and visible(name, 40)) if part)
         found.append(Subject(source, role, model, label or source.label, rows))
     return found
+
+
+def _key(row: Row, column: str) -> Any:
+    return rank_of(row) if column == "rank" else row[column]
 
 
 def _place(row: Row) -> tuple[Any, ...]:

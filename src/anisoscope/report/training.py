@@ -9,7 +9,7 @@ from anisoscope.report.reading import Context, Row, Subject
 from anisoscope.report.summary import errors, over_training
 from anisoscope.report.tree import Axis, Block, Control, Figure, Gap, Reference, Section, Series, Text, values_of
 from anisoscope.report.words import number
-from anisoscope.vocabulary import MAIN_TENSOR, NULLS, PROXIES, SUBSETS, VIEWS
+from anisoscope.vocabulary import MAIN_TENSOR, NULLS, PROXIES, SUBSETS, VIEWS, rank_of
 
 ENRICHMENT = "enrichment (odds ratio)"
 EMERGENCE = "How enrichment emerges over training"
@@ -56,7 +56,7 @@ def _curves(context: Context, subject: Subject) -> list[Series]:
         ):
             continue
         # Ranks of the ablation have their own figure; the mean direction has rank 1 by its nature.
-        if row["rank"] == (_fixed_rank(row["proxy"]) or subject.rank):
+        if rank_of(row) == (_fixed_rank(row["proxy"]) or subject.rank):
             groups.setdefault((row["view"], row["null"], fit, subject.layer_label(row)), []).append(row)
     usual = usual_fit(subject)
     views = {view: i for i, view in enumerate(VIEWS)}

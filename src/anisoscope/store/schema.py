@@ -30,6 +30,7 @@ COLUMNS: dict[str, tuple[pa.DataType, str]] = {
     "subset": (_TEXT, f"which tokens: {', '.join(SUBSETS)}, or a bin of frequency"),
     "proxy": (_TEXT, "method of the subspace"),
     "rank": (_WHOLE, "rank K of the subspace"),
+    "rank_rule": (_TEXT, "how K was found at this place, such as 95% or id; null where it was given as a number"),
     "width": (_WHOLE, "width D of the space"),
     "timing": (_TEXT, f"of the proxy: {' or '.join(TIMINGS)}"),
     "measure": (_TEXT, "what the number is"),

@@ -109,9 +109,9 @@ class Reading:
         return cls(data, about["role"], about["seed"], about["gradient_sequences"])
 
 
-def require_fitting(card: Card, settings: TextSettings, rank: int, flag: str = "--rank") -> None:
+def require_fitting(card: Card, settings: TextSettings, rank: int | str, flag: str = "--rank") -> None:
     """Raise for settings that this model cannot serve."""
-    if rank > card.width // 2:
+    if isinstance(rank, int) and rank > card.width // 2:
         raise broken(f"the rank must be at most half of the width, {card.width // 2}", rank, f"lower it with {flag}")
     longest = getattr(card.config, "max_position_embeddings", None)
     if isinstance(longest, int) and settings.length > longest:

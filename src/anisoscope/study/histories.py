@@ -9,7 +9,7 @@ from pathlib import Path
 from anisoscope.errors import AnisoscopeError, BrokenRuleError, broken
 from anisoscope.models.catalogue import find
 from anisoscope.models.fingerprints import fingerprint
-from anisoscope.models.hub import parted, refs, require_revisions, snapshot
+from anisoscope.models.hub import parted, refs, require_revisions, snapshot, subfolders
 from anisoscope.models.integrity import Checkpoint, Finding, inspect
 from anisoscope.models.revisions import PYTHIA, folders, in_order, place
 
@@ -32,9 +32,12 @@ def labels_of(name: str, asked: str) -> tuple[list[str], list[str]]:
     """Revisions to look at in the order of training, and those that should exist: by name, ``pythia``, or ``auto``."""
     if asked == "auto":
         found = in_order(ref for ref in refs(name) if place(ref) is not None or ref == "main")
+        if len(found) < 2:  # no branch and no tag tells a step: the checkpoints may lie in folders of the main one
+            inside = [f":{folder}" for folder in subfolders(name) if place(folder) is not None]
+            found = in_order([*found, *inside]) if inside else found
         if len(found) < 2:
             raise broken(
-                f"auto needs revisions of {name} that tell a step or a number of tokens",
+                f"auto needs revisions or subfolders of {name} that tell a step or a number of tokens",
                 ", ".join(found) or "none",
                 "name them: --revisions step0,step512",
             )

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from anisoscope.study.device import Device, resolve_device
 from anisoscope.study.judging_settings import JudgingSettings, UnitSettings
-from anisoscope.study.options import Known, Numbers, Settings, Words, known_words
+from anisoscope.study.options import RANK, Known, Numbers, Rank, Settings, Words, known_words
 from anisoscope.vocabulary import LABEL_NULLS, NULLS, PROXIES, VIEWS
 
 FEWEST_VECTORS = 4096  # below it a dimension is not to be compared
@@ -69,7 +69,7 @@ class TextSettings(UnitSettings):
 class Examination(JudgingSettings, TextSettings):
     """Settings that `profile` and `checkpoints` share."""
 
-    rank: int = Field(default=32, ge=1, description="Rank of the tangent proxies.")
+    rank: Rank = Field(default=32, description=RANK)
     ranks: Numbers = Field(default=(), description="Other ranks to show, separated by commas.")
     proxies: Annotated[Words, Known(known_words("proxies", PROXIES))] = Field(
         default=("pca", "svd"), min_length=1, description="Methods, separated by commas; the first is the main one."
@@ -80,6 +80,12 @@ class Examination(JudgingSettings, TextSettings):
     targets: bool = Field(default=True, description="Add label-permutation nulls (one extra pass each).")
     frequency: bool = Field(default=True, description="Frequency and curvature analysis.")
     keep_bases: bool = Field(default=False, description="Keep the proxies of every model, as safetensors.")
+
+    @model_validator(mode="after")
+    def _one_kind_of_rank(self) -> Examination:
+        if self.ranks and isinstance(self.rank, str):
+            raise ValueError(f"--ranks go with a number for --rank, not with {self.rank}")
+        return self
 
     @property
     def nulls(self) -> tuple[str, ...]:
@@ -140,13 +146,22 @@ class ProfileSettings(Examination):
             return data
         return QUICK | dict(data)
 
+    @model_validator(mode="after")
+    def _removable(self) -> ProfileSettings:
+        if self.ablate and isinstance(self.rank, str):
+            raise ValueError(f"--ablate goes with a number for --rank, not with {self.rank}")
+        return self
+
 
 class HistoryPlan(Settings):
     """How a training history is studied."""
 
     revisions: str | None = Field(
         default=None,
-        description="Names by commas; `auto` for all that tell a step or tokens; `pythia` for its 154 steps.",
+        description=(
+            "Names by commas (branch, tag, or REVISION:FOLDER); `auto` for all that tell a step or tokens, on the hub "
+            "too; `pythia` for its 154 steps."
+        ),
     )
     seeds: int = Field(default=1, ge=1, le=10_000, description="Draws of the text; error bars are then over them.")
     shards: int = Field(default=1, ge=1, description="Parts of the text, each a job of its own; they add up exactly.")

@@ -6,6 +6,7 @@ torch: help and wrong use are answered before anything heavy is imported.
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -44,6 +45,24 @@ def known_words(what: str, words: Mapping[str, Any]) -> Callable[[Iterable[str] 
     return check
 
 
+def known_rank(given: Any) -> Any:
+    """A whole number of at least 1, a share of the variance such as 95%, or ``id``.
+
+    >>> known_rank("32"), known_rank("95%")
+    (32, '95%')
+    """
+    if isinstance(given, str) and re.fullmatch(r"[+-]?\d+", given):
+        given = int(given)
+    if isinstance(given, int) and not isinstance(given, bool) and given >= 1:
+        return given
+    share = re.fullmatch(r"(\d+(?:\.\d+)?)%", given) if isinstance(given, str) else None
+    if given == "id" or (share and 0 < float(share[1]) <= 100):
+        return given
+    raise ValueError("must be a whole number of at least 1, a share of the variance such as 95%, or id")
+
+
+RANK = "Rank of the proxies: a number, 95% (of the variance) or id (TwoNN dimension), then found at every place."
+Rank = Annotated[int | str, BeforeValidator(known_rank)]
 Words = Annotated[tuple[str, ...], BeforeValidator(split_commas)]
 Numbers = Annotated[tuple[int, ...], BeforeValidator(split_commas)]
 Reals = Annotated[tuple[float, ...], BeforeValidator(split_commas)]

@@ -208,13 +208,14 @@ class _Profiling:
 
     def _ablated(self, model: torch.nn.Module) -> None:
         """The proxy that gradients were judged against, removed: what it costs beside what it holds."""
-        settings, reading = self._settings, self._reading
+        settings, reading, rank = self._settings, self._reading, self._settings.rank
+        assert isinstance(rank, int), "settings allow removals at a number only"
         with _Stage(self._overseer, "model: removals") as stage:
             found = ablate(
                 model,
                 reading.chunks(settings),
                 proxy=settings.proxies[0],
-                ranks=(settings.rank,),
+                ranks=(rank,),
                 draws=_DRAWS,
                 seed=reading.seed,
                 progress=stage.told,

@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 from anisoscope.study.recipe import Claim
-from anisoscope.vocabulary import MEASURES, in_window, matches
+from anisoscope.vocabulary import MEASURES, in_window, matches, rank_of
 
 AGREES, DIFFERS, NEITHER = "agrees", "differs", "cannot be compared"
 Row = dict[str, Any]
@@ -49,7 +49,7 @@ def _found(claim: Claim, rows: Sequence[Row], steps: int, where: dict[str, Any] 
 
 def _above(claim: Claim, rows: Sequence[Row], steps: int) -> Compared | None:
     """More than half of the places are on the side that was published, by their outcome or interval."""
-    found = [row for row in _found(claim, rows, steps) if row["rank"] in (None, _main_rank(rows))]
+    found = [row for row in _found(claim, rows, steps) if rank_of(row) in (None, _main_rank(rows))]
     if not found:
         return None
     sides = [_side(row) for row in found]
@@ -74,9 +74,9 @@ def _with_interval(row: Row) -> str:
     return f"{row['value']:.3g}{interval}"
 
 
-def _main_rank(rows: Sequence[Row]) -> int | None:
+def _main_rank(rows: Sequence[Row]) -> int | str | None:
     """The rank that most energies are of; others are shown beside."""
-    ranks = [row["rank"] for row in rows if row["measure"] in ("energy", "check") and row["rank"] is not None]
+    ranks = [rank_of(row) for row in rows if row["measure"] in ("energy", "check") and row["rank"] is not None]
     return max(set(ranks), key=ranks.count) if ranks else None
 
 

@@ -13,7 +13,7 @@ from anisoscope.capture.schedule import log_spaced
 from anisoscope.errors import broken
 from anisoscope.study.device import Device
 from anisoscope.study.judging_settings import JudgingSettings
-from anisoscope.study.options import Known, Numbers, Words, known_words, made_of
+from anisoscope.study.options import RANK, Known, Numbers, Rank, Words, known_words, made_of
 from anisoscope.vocabulary import PROXIES
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -85,7 +85,7 @@ class PairOptions(JudgingSettings):
         default=1, ge=1, le=10_000, description="Trainings of each model; error bars are then over seeds."
     )
     first_seed: int = Field(default=0, ge=0, lt=2**31, description="The seeds count from here.")
-    rank: int = Field(default=32, ge=1, description="Rank of the tangent proxies.")
+    rank: Rank = Field(default=32, description=RANK)
     ranks: Numbers = Field(default=(4, 8, 16, 64), description="Other ranks to show, separated by commas.")
     proxies: Annotated[Words, Known(known_words("proxies", PROXIES))] = Field(
         default=("pca", "svd", "semi_nmf"),
@@ -121,7 +121,7 @@ class PairSettings(PairOptions):
     def _fits(self) -> PairSettings:
         if self.width % self.heads:
             raise ValueError(f"width must be a multiple of heads, got {self.width} and {self.heads}")
-        if self.rank > self.width // 2:
+        if isinstance(self.rank, int) and self.rank > self.width // 2:
             raise ValueError(f"rank must be at most half of the width, {self.width // 2}, got {self.rank}")
         if 0 < self.probe < 4096:
             raise ValueError(f"probe must be 0 or at least 4096 tokens, got {self.probe}")
@@ -142,7 +142,9 @@ class PairSettings(PairOptions):
 
     @property
     def other_ranks(self) -> tuple[int, ...]:
-        """The ranks beside the main one that fit into the width."""
+        """The ranks beside the main one that fit into the width; none where each place finds its own."""
+        if isinstance(self.rank, str):
+            return ()
         return tuple(rank for rank in self.ranks if rank != self.rank and rank < self.width)
 
 

@@ -96,10 +96,12 @@ def _writer(card: Card) -> str:
 def _described(model: str, settings: Verification) -> Card:
     located = locate(model, allow_pickle=settings.allow_pickle)
     card = describe(located, objective=settings.objective, trust_remote_code=settings.trust_remote_code)
-    require_fitting(card, settings, settings.rank)
-    if settings.rank > card.width // 4:
+    require_fitting(card, settings, settings.number)
+    if settings.number > card.width // 4:
         most = card.width // 4
-        raise broken(f"the rank must be at most a quarter of the width, {most}", settings.rank, "lower it with --rank")
+        raise broken(
+            f"the rank must be at most a quarter of the width, {most}", settings.number, "lower it with --rank"
+        )
     return card
 
 
@@ -119,7 +121,7 @@ def _check(run: Run, card: Card, reading: Reading, settings: Verification, overs
             table = verify(
                 {(settings.seed, at.layer): x_ND},
                 {(settings.seed, at.layer): g_ND},
-                ranks=[settings.rank],
+                ranks=[settings.number],
                 methods=settings.proxies,
                 groups=unit_N,
                 resamples=settings.resamples or RESAMPLES,

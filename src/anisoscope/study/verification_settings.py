@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from anisoscope.study.model_settings import Examination
 from anisoscope.study.options import Known, Words, known_words
@@ -19,3 +19,14 @@ class Verification(Examination):
     proxies: Annotated[Words, Known(known_words("proxies", PROXIES))] = Field(
         default=("pca", "svd", "semi_nmf"), min_length=1, description="Methods to check, separated by commas."
     )
+
+    @model_validator(mode="after")
+    def _a_number(self) -> Verification:
+        if isinstance(self.rank, str):  # checks compare removals of equal rank, and those of a held-out model
+            raise ValueError(f"--rank must be a number here, got {self.rank}")
+        return self
+
+    @property
+    def number(self) -> int:
+        """The rank."""
+        return int(self.rank)
