@@ -45,6 +45,7 @@ REGISTRIES = {
     ("report/blocks.py", "outcomes"),
     ("report/claims.py", "outcomes"),
     ("report/paper_tables.py", "outcomes"),
+    ("report/names.py", "proxies"),
     ("report/plain_words.py", "nulls"),
     ("report/plain_words.py", "proxies"),
     ("study/sizing.py", "views"),
