@@ -34,6 +34,7 @@ REGISTRIES = {
     ("observe/rows.py", "measures"),
     ("observe/judge.py", "timings"),
     ("observe/choosing.py", "views"),
+    ("observe/parts.py", "views"),
     ("geometry/registry.py", "measures"),
     ("evidence/nulls/registry.py", "nulls"),
     ("study/settings.py", "proxies"),
