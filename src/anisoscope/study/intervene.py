@@ -184,7 +184,10 @@ def _effects(values: Values, settings: InterveneSettings, *, trends: bool = True
 
 
 def outcome_values(rows: Iterable[Mapping[str, Any]], settings: InterveneSettings, *, by_layer: bool = False) -> Values:
-    """The last value of every outcome (and layer), by arm, dose and seed; ratios as logarithms."""
+    """The last value of every outcome (and layer), by arm, dose and seed; ratios as logarithms.
+
+    A training that did not come to its end has none, whatever was observed of it before.
+    """
     names = {"control": ("control", 0.0)}
     names |= {arm.label(dose): (arm.name, dose) for arm in settings.every_arm for dose in arm.every_dose}
     wanted = {effect.where["measure"] for effect in EFFECTS.values()}
@@ -192,11 +195,16 @@ def outcome_values(rows: Iterable[Mapping[str, Any]], settings: InterveneSetting
     for one in rows:
         if one["model"] in names and one["seed"] is not None and one["step"] is not None and one["measure"] in wanted:
             by_model.setdefault((one["model"], one["seed"]), {}).setdefault(one["measure"], []).append(one)
+    over = {
+        key: own
+        for key, own in by_model.items()
+        if any(one["step"] >= settings.steps for each in own.values() for one in each)
+    }
     found: Values = {}
     for effect in EFFECTS.values():
         if by_layer and (not effect.layers or effect.over == "bell"):
             continue
-        for (model, seed), own in by_model.items():
+        for (model, seed), own in over.items():
             for layer, value in _last(own.get(str(effect.where["measure"]), []), effect, by_layer).items():
                 found.setdefault((effect.name, layer), {}).setdefault(names[model], {})[seed] = value
     return found
