@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from anisoscope.observe.rows import row
 from anisoscope.report.causes import verdict_of
@@ -137,3 +138,22 @@ def test_the_partial_correlation_holds_step_and_loss():
     assert partial_correlation(step, x, related, loss) == pytest.approx(np.corrcoef(*left)[0, 1])
     assert partial_correlation(step, x, related, loss) < -0.8
     assert np.isnan(partial_correlation(step[:9], x[:9], related[:9], loss[:9]))
+
+
+@pytest.mark.slow
+def test_arms_that_change_nothing_are_found_at_the_stated_rate_over_200_plans():
+    """Arms are noise of their own: q ≤ 0.05 in an arm and dose, and in a sentence, in about 1 plan of 20 at most."""
+    settings = plan(ARMS[:1], seeds=5)
+    arms, sentences = 0, dict.fromkeys(SENTENCES, 0)
+    for number in range(200):
+        rows = planted(settings, {}, seed=number + 100)
+        found = [r for r in effect_rows(rows, settings) if r["model"] == "flat 0.5" and r["layer"] is None]
+        arms += any(r["q"] is not None and r["q"] <= 0.05 for r in found)
+        judged_rows = sentence_rows(rows, outcome_values(rows, settings), settings)
+        for name in sentences:
+            own = [r for r in judged_rows if r["variant"].startswith(f"{name}/")]
+            sentences[name] += any(r["q"] is not None and r["q"] <= 0.05 for r in own)
+    assert stats.binomtest(arms, 200).proportion_ci(0.99).low < 0.05
+    for name in ("flatter-enrichment", "flatter-curvature"):
+        assert stats.binomtest(sentences[name], 200).proportion_ci(0.99).low < 0.05
+        assert 0 < sentences[name] < 22

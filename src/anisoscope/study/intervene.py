@@ -19,7 +19,7 @@ from anisoscope.observe.gathering import RESERVOIR_ROWS
 from anisoscope.observe.provenance import provenance
 from anisoscope.observe.rows import Row, row
 from anisoscope.store.run import Run, create_run, open_run
-from anisoscope.study.arm_training import Job, trained
+from anisoscope.study.arm_training import OBSERVED, Job, trained
 from anisoscope.study.ending import closing
 from anisoscope.study.intervene_settings import InterveneSettings
 from anisoscope.study.noting import Noting
@@ -33,8 +33,13 @@ from anisoscope.verdict import MARGIN, outcome_of_difference
 from anisoscope.vocabulary import EFFECTS, Effect, added, matches
 
 KIND = "intervene"
-_FIXED = 8.0  # seconds of a job beside its steps: reading, building, four small evaluations
-_SCOPE_FACTOR = 1.6  # of bare training, with the four observations that a job makes
+# CPU seconds of a job beside its steps, measured on one core at 4 × 128 with both views, frequency and probes: 38 in
+# all, of which bare training took 3.
+_FIXED = 5.0  # reading, building, held-out text
+_JUDGED = {"representation": 0.6, "weight": 0.4}  # of a layer and observation, by view
+_PROBED = 0.4  # of a layer and observation
+_SCOPE_FACTOR = 2.0  # of bare training, with what watching costs its thread
+_BYTES = 1 << 20  # of a job, rows and all
 Values = dict[tuple[str, int | None], dict[tuple[str, float], dict[int, float]]]  # by outcome and layer, arm, seed
 
 
@@ -57,9 +62,11 @@ def jobs_of(settings: InterveneSettings, run: str) -> list[Job]:
 def cost_of(settings: InterveneSettings, rate: float) -> Cost:
     """Estimated before anything starts."""
     jobs = len(jobs_of(settings, ""))
-    parameters = 12 * settings.layers * settings.width**2 + 2 * settings.vocabulary * settings.width
+    parameters = 12 * settings.layers * settings.width**2 + settings.vocabulary * settings.width  # that are multiplied
     operations = 6.0 * parameters * settings.steps * settings.batch * settings.length
-    return Cost(jobs, jobs * (_SCOPE_FACTOR * operations / rate + _FIXED), jobs * (1 << 18))
+    places = (settings.layers + 1) * len(OBSERVED)
+    each = sum(_JUDGED[view] for view in settings.views) + (_PROBED if settings.probes else 0.0)
+    return Cost(jobs, jobs * (_SCOPE_FACTOR * operations / rate + _FIXED + places * each), jobs * _BYTES)
 
 
 def power_of(settings: InterveneSettings, pilot: str | None) -> dict[str, float]:
@@ -187,7 +194,10 @@ def _effects(values: Values, settings: InterveneSettings, *, trends: bool = True
 
 
 def outcome_values(rows: Iterable[Mapping[str, Any]], settings: InterveneSettings, *, by_layer: bool = False) -> Values:
-    """The last value of every outcome (and layer), by arm, dose and seed; ratios as logarithms."""
+    """The last value of every outcome (and layer), by arm, dose and seed; ratios as logarithms.
+
+    A training that did not come to its end has none, whatever was observed of it before.
+    """
     names = {"control": ("control", 0.0)}
     names |= {arm.label(dose): (arm.name, dose) for arm in settings.every_arm for dose in arm.every_dose}
     wanted = {effect.where["measure"] for effect in EFFECTS.values()}
@@ -195,11 +205,16 @@ def outcome_values(rows: Iterable[Mapping[str, Any]], settings: InterveneSetting
     for one in rows:
         if one["model"] in names and one["seed"] is not None and one["step"] is not None and one["measure"] in wanted:
             by_model.setdefault((one["model"], one["seed"]), {}).setdefault(one["measure"], []).append(one)
+    over = {
+        key: own
+        for key, own in by_model.items()
+        if any(one["step"] >= settings.steps for each in own.values() for one in each)
+    }
     found: Values = {}
     for effect in EFFECTS.values():
         if by_layer and (not effect.layers or effect.over == "bell"):
             continue
-        for (model, seed), own in by_model.items():
+        for (model, seed), own in over.items():
             for layer, value in _last(own.get(str(effect.where["measure"]), []), effect, by_layer).items():
                 found.setdefault((effect.name, layer), {}).setdefault(names[model], {})[seed] = value
     return found

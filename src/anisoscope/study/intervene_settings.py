@@ -200,11 +200,12 @@ class InterveneSettings(Settings):
 def example() -> dict[str, Any]:
     """The plan that is tried where none is named: small enough to be looked at within half an hour."""
     return {
-        "steps": 120,
+        "steps": 100,
         "arms": [
             {"name": "istar", "kind": "istar", "doses": [0.03]},
             {"name": "flatter", "kind": "loss-weights", "doses": [0.5]},
             {"name": "tangent", "kind": "updates", "doses": [1.0]},
             {"name": "haar", "kind": "updates", "doses": [1.0], "directions": "haar"},
+            {"name": "prefix", "kind": "cell", "attention": "prefix"},
         ],
     }
