@@ -130,7 +130,7 @@ class Scope:
             raise broken("rows must go to a sink or to a store", "both", "pass one of them")
         if session.report and store is None:
             raise broken("a report must have a run to be made from", "report=True without store=", "pass store=")
-        choice = choose(model, capture.sites, views)
+        choice = choose(model, capture.sites, views, capture.maps)
         self.sites, self.views, self.notes = choice.sites, choice.views, list(choice.notes)
         require_possible(self.sites, self.views, ranks=(rank, *evidence.ranks), proxies=names, seed=seed)
         self._whole_compiled = choice.whole_compiled

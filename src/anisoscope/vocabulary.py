@@ -892,6 +892,13 @@ def anchor_step(steps: int) -> int:
     return int(EARLY * steps)
 
 
+MAPS: dict[str, str] = {
+    "mlp": "the first map of the MLP, or what stands for it",
+    "attention": "the projections of attention: Q, K, V and O, or what fuses some of them",
+}
+"""Linear maps of a block that the weight view can watch."""
+
+
 def rank_of(row: Mapping[str, Any]) -> int | str | None:
     """What rank was asked for: the rule where each place found its own, else the number.
 

@@ -19,6 +19,7 @@ from torch import nn
 from anisoscope.capture.trace import Called
 
 _ATTENTION = ("attn", "attention")
+_OTHER_STACK = ("cross", "encdec", "encoder_attn", "encoder_decoder")
 Map = tuple[str, nn.Module, tuple[int, int]]
 
 
@@ -66,6 +67,36 @@ def choose_map(
         if read is not None:
             return Choice("reads", *read)
     return Choice("none")
+
+
+def attention_maps(prefix: str, block: nn.Module, width: int | None, call: Called | None) -> list[Map]:
+    """Projections of a block's own attention that every token passes: Q, K, V and O, or what fuses some of them.
+
+    Where the block was traced, a map counts if it was called with the tokens of the stream: maps of relative positions
+    are given something else, and some attention reads its weights past the module. Attention to another stack is none.
+    """
+    found = [one for one in maps_of(prefix, block) if _in_own_attention(one[0].removeprefix(prefix))]
+    if call is None or call.taken is None or not width:
+        fused = {
+            child
+            for module in block.modules()
+            if isinstance(module, nn.MultiheadAttention)
+            for child in module.children()
+        }
+        return [one for one in found if one[1] not in fused]
+    tokens = call.taken.numel() // width
+    taken = {inner.module: inner.taken for inner in call.within() if inner.taken is not None}
+    return [
+        (name, module, shape)
+        for name, module, shape in found
+        if module in taken and taken[module][-1] == shape[0] and taken[module].numel() == tokens * shape[0]
+    ]
+
+
+def _in_own_attention(path: str) -> bool:
+    parts = [part.lower() for part in path.split(".")]
+    own = any(word in part for part in parts for word in _ATTENTION)
+    return own and not any(word in part for part in parts for word in _OTHER_STACK)
 
 
 def maps_of(prefix: str, block: nn.Module) -> list[Map]:

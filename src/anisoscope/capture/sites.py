@@ -24,6 +24,7 @@ from torch import nn
 from anisoscope.capture.maps import (
     Choice,
     Router,
+    attention_maps,
     choose_map,
     find_router,
     first_map,
@@ -35,7 +36,7 @@ from anisoscope.capture.maps import (
 from anisoscope.capture.stream import Stack, find_stream, is_checkpointed
 from anisoscope.capture.trace import Called, Trace, TraceError, trace
 from anisoscope.errors import broken
-from anisoscope.vocabulary import ENCODER
+from anisoscope.vocabulary import ENCODER, MAPS, require_each
 
 View = str  # a name of ``vocabulary.VIEWS``
 
@@ -128,8 +129,16 @@ def unwrapped(model: nn.Module) -> nn.Module:
         model = inner
 
 
-def find_sites(model: nn.Module, *, blocks: Sequence[str] | None = None, weights: Sequence[str] | None = None) -> Sites:
+def find_sites(
+    model: nn.Module,
+    *,
+    blocks: Sequence[str] | None = None,
+    weights: Sequence[str] | None = None,
+    maps: Sequence[str] = ("mlp",),
+) -> Sites:
     """Find the sites of a model; ``blocks`` and ``weights`` name modules where they are not to be found.
+
+    ``maps`` says which maps of a block are found for the weight view: those of ``mlp``, of ``attention``, or both.
 
     The model itself is not run, and nothing about it changes.
 
@@ -155,12 +164,18 @@ def find_sites(model: nn.Module, *, blocks: Sequence[str] | None = None, weights
         weight_sites = [_named_weight(name, _named(names, name), trunks) for name in weights]
     else:
         chosen = [(trunk, member, trunk.choose(member)) for trunk in trunks for member in trunk.members]
-        notes += notes_on_maps([(member.name, choice) for _, member, choice in chosen])
-        weight_sites = [
-            Site(choice.name, f"{trunk.prefix}weight", member.layer, choice.module, member.layout)
-            for trunk, member, choice in chosen
-            if choice.module is not None
-        ]
+        notes += notes_on_maps([(member.name, choice) for _, member, choice in chosen]) if "mlp" in maps else []
+        weight_sites = []
+        for trunk, member, choice in chosen:
+            of_block = [] if choice.module is None or "mlp" not in maps else [(choice.name, choice.module)]
+            if "attention" in maps:
+                of_block += [one for one in trunk.attention(member) if one not in of_block]
+            weight_sites += [
+                Site(name, f"{trunk.prefix}weight", member.layer, module, member.layout) for name, module in of_block
+            ]
+        if "attention" in maps:
+            without = [m.name for trunk, m, _ in chosen if not trunk.attention(m)]
+            notes += [f"no map of attention that tokens pass in {shortened(without)}"] if without else []
     left_out = {member.name: why for trunk in trunks for member in trunk.members if (why := member.left_out)}
     if left_out:
         first = next(iter(left_out.values()))
@@ -190,16 +205,19 @@ def find_sites(model: nn.Module, *, blocks: Sequence[str] | None = None, weights
     )
 
 
-def choose_sites(model: nn.Module, sites: Sites | Sequence[str] | None) -> Sites:
+def choose_sites(model: nn.Module, sites: Sites | Sequence[str] | None, maps: Sequence[str] = ("mlp",)) -> Sites:
     """Sites as given, or by name (linear maps serve the weight view, other modules are blocks), or found."""
+    require_each("maps", maps or ("none",), MAPS)
+    if sites is not None and tuple(maps) != ("mlp",):
+        raise broken("maps= must go without sites=", list(maps), "name the maps among the sites")
     if isinstance(sites, Sites):
         return sites
     if isinstance(sites, str):
         sites = [sites]
     names = dict(unwrapped(model).named_modules())
-    maps = [name for name in sites or () if linear_shape(_named(names, name))]
-    blocks = [name for name in sites or () if name not in maps]
-    return find_sites(model, blocks=blocks or None, weights=maps or None)
+    weights = [name for name in sites or () if linear_shape(_named(names, name))]
+    blocks = [name for name in sites or () if name not in weights]
+    return find_sites(model, blocks=blocks or None, weights=weights or None, maps=maps)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -256,6 +274,11 @@ class _Trunk:
         ]
         pair = first_map(maps, self.width)
         return Choice("none") if pair is None else Choice("mlp", *pair)
+
+    def attention(self, member: _Member) -> list[tuple[str, nn.Module]]:
+        """The projections of attention in a block."""
+        found = attention_maps(member.name, member.module, self.width, member.call)
+        return [(name, module) for name, module, _ in found]
 
     def routers(self) -> list[Router]:
         """Where the choice of experts can be read, block by block."""

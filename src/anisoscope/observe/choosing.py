@@ -24,11 +24,16 @@ class Choice:
     whole_compiled: bool
 
 
-def choose(model: nn.Module, sites: Sites | Sequence[str] | None, views: Sequence[str] | None) -> Choice:
+def choose(
+    model: nn.Module,
+    sites: Sites | Sequence[str] | None,
+    views: Sequence[str] | None,
+    maps: Sequence[str] = ("mlp",),
+) -> Choice:
     """Decide what is watched; raises for a view that was asked for by name and cannot be had."""
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise broken("a model to observe must have parameters that require gradients", "none", "unfreeze it")
-    found = choose_sites(model, sites)
+    found = choose_sites(model, sites, maps)
     notes = list(found.notes)
     taps = has_taps(unwrapped(model))
     whole_compiled = is_compiled(model) and not taps

@@ -46,13 +46,15 @@ class CaptureOptions:
     ``sites`` names blocks and linear maps where the structure does not tell; ``budget`` (such as ``"1%"``) takes the
     place of the schedule and spaces observations so that they cost no more than that share, evaluation included;
     ``reservoir_rows`` bounds the rows kept of a site and fold. ``labels`` names the argument of the model's forward
-    that holds the labels, where it is none of ``labels``, ``targets`` and ``target``.
+    that holds the labels, where it is none of ``labels``, ``targets`` and ``target``. ``maps`` are the linear maps of a
+    block that the weight view watches: of the ``"mlp"``, of ``"attention"`` (each projection is a place), or both.
     """
 
     sites: Sites | Sequence[str] | None = None
     budget: str | float | None = None
     reservoir_rows: int = RESERVOIR_ROWS
     labels: str | None = None
+    maps: Sequence[str] = ("mlp",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -148,7 +148,7 @@ def _seen(job: Job, reading: Reading, shards: range, *, share: float) -> Observa
     chunks = reading.chunks(settings)
     shares = shares_of(chunks)
     mine = [k for k in range(len(chunks)) if k % job.shards in shards]
-    choice = choose(model, None, settings.views)
+    choice = choose(model, None, settings.views, settings.maps)
     return observe_model(
         model,
         choice,

@@ -306,7 +306,7 @@ def _reading(card: Card, settings: Examination, plan: HistoryPlan, seed: int) ->
 def _sites(card: Card, settings: Examination) -> dict[str, dict[str, str]]:
     maker = maker_of(card.located, card.config, card.objective, settings.trust_remote_code)
     with own_random(0), torch.device("meta"):
-        choice = choose(maker.fresh(card.config, torch.float32), None, settings.views)
+        choice = choose(maker.fresh(card.config, torch.float32), None, settings.views, settings.maps)
     found: dict[str, dict[str, str]] = {"representation": {}, "weight": {}}
     for site in (*choice.sites.blocks, *choice.sites.weights):
         found.setdefault(site.view, {})[str(site.layer)] = site.name

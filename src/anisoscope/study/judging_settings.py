@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from anisoscope.study.options import WithPlugins
+from anisoscope.study.options import Known, WithPlugins, Words, known_words
 from anisoscope.verdict import MARGIN
+from anisoscope.vocabulary import MAPS
 
 
 class UnitSettings(WithPlugins):
@@ -22,6 +23,11 @@ class UnitSettings(WithPlugins):
 class JudgingSettings(UnitSettings):
     """Settings that `pair`, `profile` and `checkpoints` share."""
 
+    maps: Annotated[Words, Known(known_words("maps", MAPS))] = Field(
+        default=("mlp",),
+        min_length=1,
+        description="Maps of a block that the weight view watches, by commas: mlp, attention (all its projections).",
+    )
     resamples: int | None = Field(
         default=None, ge=1, description="Draws of each null; by default max(999, 40 × layers − 1)."
     )

@@ -223,7 +223,7 @@ class _Profiling:
             self._write("model-removals", found.rows, TRAINED)
 
     def _examined(self, model: torch.nn.Module, who: str, step: int, *, batches: int) -> None:
-        choice = choose(model, None, self._settings.views)
+        choice = choose(model, None, self._settings.views, self._settings.maps)
         if "layers" in self._stages(who):
             with _Stage(self._overseer, f"{who}: layers") as stage:
                 rows = self._layers(model, choice, stage, batches)

@@ -80,7 +80,7 @@ def evaluation_seconds(card: Card, settings: Examination, *, rate: float) -> flo
         seconds += (settings.batches + 1) * (layers + 1) * len(CAPTURED_SUBSETS) * (0.15 + pairs)
         models = 2  # the untrained twin too
     if _judges_gradients(settings):
-        sites = {"representation": layers + 1, "weight": layers, "embedding": 4}
+        sites = {"representation": layers + 1, "weight": layers * _maps(settings), "embedding": 4}
         watched = sum(sites[view] for view in settings.views or sites)
         seconds += models * watched * len(settings.proxies) * (0.1 + 5.5e-6 * width**2)
     return seconds / max(1, settings.threads)
@@ -95,9 +95,14 @@ def statistics_bytes(card: Card, settings: Examination) -> int:
     rows = min(RESERVOIR_ROWS, settings.sequences * settings.length) * folds  # each fold has room for all
     sample, sketch = rows * (4 * width + _IDS), rows * (4 * (SKETCH + 1) + _IDS)
     clouds = (layers + 1) * (moments + sample) * (2 + again)
-    linear = layers * (moments + (1 + again) * (8 * inner * width * folds + sample + sketch))
+    linear = layers * _maps(settings) * (moments + (1 + again) * (8 * inner * width * folds + sample + sketch))
     tables = 4 * card.vocabulary * width * 2 * (1 + again)
     return clouds + linear + tables
+
+
+def _maps(settings: Examination) -> int:
+    """Linear maps of a block that are watched: Q, K, V and O of attention."""
+    return ("mlp" in settings.maps) + 4 * ("attention" in settings.maps)
 
 
 def _judging_bytes(card: Card, settings: Examination) -> int:

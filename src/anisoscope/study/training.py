@@ -16,7 +16,7 @@ from anisoscope.data.tokens import Tokenised
 from anisoscope.errors import AnisoscopeError
 from anisoscope.integrations.transformers import STATE_NAME, ScopeCallback
 from anisoscope.models.twins import Role, Shape, build
-from anisoscope.observe.options import EvidenceOptions, SessionOptions
+from anisoscope.observe.options import CaptureOptions, EvidenceOptions, SessionOptions
 from anisoscope.observe.rows import Row, row
 from anisoscope.store.disk import make_folder, tree_to_disk
 from anisoscope.store.run import Run
@@ -145,6 +145,7 @@ def train(job: Job, newest: Path | None, data: Tokenised, run: Run, watcher: Wat
         evaluate=settings.evaluate,
         memory=settings.memory,
         evidence=EvidenceOptions(ranks=settings.other_ranks, margin=settings.margin),
+        capture=CaptureOptions(maps=settings.maps),
         session=SessionOptions(
             sink=sink, resumable=True, keep_bases=settings.keep_bases, token_text=data.tokeniser.text
         ),
