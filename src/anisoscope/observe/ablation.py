@@ -24,8 +24,8 @@ def rank_questions(observed: Observation, request: Request, each: Each = each_in
         return [Question(fit_proxies(observed, one, each, views=views), one, {}) for one in asked]
     highest = fit_proxies(observed, replace(bare, rank=max(request.ranks)), each, views=views)
     return [
-        Question({place: (a.leading(one.rank), b.leading(one.rank)) for place, (a, b) in highest.items()}, one, {})
-        for one in asked
+        Question({place: (a.leading(rank), b.leading(rank)) for place, (a, b) in highest.items()}, one, {})
+        for rank, one in zip(request.ranks, asked, strict=True)
     ]
 
 
