@@ -418,8 +418,8 @@ class Scope:
         )
         if self._whole_compiled:
             stack.enter_context(eagerly())
-        remember = bool(self._assembly.label_nulls) and not always
-        options = {"layers": layers, "remember": remember, "documents": known, "labels": self._labels}
+        keep_calls = bool(self._assembly.label_nulls) and not always
+        options = {"layers": layers, "keep_calls": keep_calls, "documents": known, "labels": self._labels}
         tapped = Taps(self._model, sites, listener, **options)
         return stack.enter_context(tapped)
 

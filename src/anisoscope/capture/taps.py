@@ -124,7 +124,7 @@ class Taps:
     sites: Sites
     listener: Listener
     layers: frozenset[int] | None = None  # which to hand on; None is all
-    remember: bool = False  # keep the calls, so that they can be made again
+    keep_calls: bool = False  # keep the calls, so that they can be made again
     evaluations: bool = False  # hand on calls without autograd too
     documents: Tensor | None = None  # of all sequences that pass, in their order over the calls
     labels: str | None = None  # the argument that holds them, where it is not a usual one
@@ -251,7 +251,7 @@ class Taps:
             self._batch.documents = self._own_documents(self._batch)
         self.first_hidden, self._encoder = {}, None
         self._forwards += 1
-        if self.remember and self._batch.trained:
+        if self.keep_calls and self._batch.trained:
             self.calls.append(Call.now(self._batch, args, kwargs, next(module.parameters()).device))
         if self.sites.has_encoder:
             mask = kwargs.get("decoder_attention_mask")

@@ -64,7 +64,7 @@ def observe_model(
     found = Gathering(choice.views, rows=rows, seed=seed, vocabulary=size, answers=frequency is not None)
     known = [batch["documents"] for batch in batches if "documents" in batch]
     documents = torch.cat(known) if known and len(known) == len(batches) else None
-    tapped = Taps(model, sites, found, remember=targets, documents=documents)
+    tapped = Taps(model, sites, found, keep_calls=targets, documents=documents)
     with _only_embedding(model, sites), tapped as taps:
         for batch, share in zip(batches, shares, strict=True):
             (_loss(model, batch) * share).backward()
