@@ -144,5 +144,6 @@ def _made(parts: dict[str, Any]) -> str:
     minutes = sum(part["seconds"] for part in done) / 60
     sources = [f"{count} of the source {source}" for source, count in Counter(p["source"] for p in done).most_common()]
     said = f"{len(done)} of {len(parts)} parts ({', '.join(sources)}), {minutes:.0f} minutes in all"
-    left = [name for name, part in parts.items() if part["outcome"] == "left"]
-    return said + (f"; **{len(left)} are left and were not tried**: {', '.join(left)}" if left else "")
+    left = Counter(name.partition("::")[0] for name, part in parts.items() if part["outcome"] == "left")
+    of = ", ".join(f"{number} of {Path(file).stem.removeprefix('test_')}" for file, number in left.items())
+    return said + (f"; **{left.total()} are left and were not tried** ({of})" if left else "")
