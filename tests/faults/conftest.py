@@ -25,6 +25,8 @@ PAGE, KEPT = ROOT / "docs" / "reliability.md", ROOT / "bench" / "results" / "fau
 _HERE = "tests/faults"
 LEFT = {"outcome": "left", "source": "", "tests": "", "seconds": 0.0, "cases": {}, "measured": {}}
 _BEGAN = time.monotonic()
+_DEAR = ("rows[profile]", "rows[checkpoints]", "rows[intervene]", "rows[reproduce]")
+_DEAR += ("one_line[reproduce-into]", "one_line[ablate]", "terminal[reproduce]", "terminal[ablate]", "terminal[verify]")
 
 
 @pytest.fixture
@@ -67,7 +69,10 @@ def kept() -> dict[str, Any]:
 
 
 def pytest_collection_modifyitems(config, items):
-    if not ALL:
+    if not ALL:  # what takes seconds a form is left to `make slow` and `make faults`
+        for item in items:
+            if item.nodeid.startswith(_HERE) and item.nodeid.endswith(_DEAR):
+                item.add_marker("slow")
         return
     done = {name for name, part in kept().items() if _is_of_now(name, part) and part["outcome"] == "passed"}
     here = [item for item in items if item.nodeid.startswith(_HERE)]
@@ -144,5 +149,6 @@ def _made(parts: dict[str, Any]) -> str:
     minutes = sum(part["seconds"] for part in done) / 60
     sources = [f"{count} of the source {source}" for source, count in Counter(p["source"] for p in done).most_common()]
     said = f"{len(done)} of {len(parts)} parts ({', '.join(sources)}), {minutes:.0f} minutes in all"
-    left = [name for name, part in parts.items() if part["outcome"] == "left"]
-    return said + (f"; **{len(left)} are left and were not tried**: {', '.join(left)}" if left else "")
+    left = Counter(name.partition("::")[0] for name, part in parts.items() if part["outcome"] == "left")
+    of = ", ".join(f"{number} of {Path(file).stem.removeprefix('test_')}" for file, number in left.items())
+    return said + (f"; **{left.total()} are left and were not tried** ({of})" if left else "")
