@@ -127,7 +127,7 @@ VIEWS: dict[str, View] = _by_name(
             "embedding",
             "Rows of the gradient of the input embedding, and of its update; one a type.",
             fitted_on="activations",
-            judged_on=("gradients", "gradients-out", "update", "update-raw"),
+            judged_on=("gradients", "gradients-out", "update", "update-raw", "change"),
             kind="embedding",
         ),
         View(
@@ -154,6 +154,7 @@ TENSORS: dict[str, str] = {
     "gradients-out": "gradients of the output side of a tied embedding",
     "update": "change of the embedding in one optimiser step, without weight decay",
     "update-raw": "the same with weight decay",
+    "change": "change of the embedding from one checkpoint to the next, weight decay included",
     "input": "rows of the input embedding",
     "output": "rows of the output embedding",
 }

@@ -143,6 +143,10 @@ def test_a_history_becomes_a_run_like_any_other(trained, tmp_path):
     ]
     assert {(r["layer"], r["site"]) for r in contextual} == {(r["layer"], r["site"]) for r in gradients}
     assert all(r["n"] >= 8 and not math.isnan(r["value"]) for r in contextual)
+    changes = [r for r in rows if r["tensor"] == "change" and r["measure"] == "enrichment"]
+    assert {r["step"] for r in changes} == set(steps[:-1])
+    assert {r["null"] for r in changes if math.isfinite(r["value"])} >= {"haar", "axes"}
+    assert not [r for r in changes if r["low"] is not None]  # no function of the observed sequences: no interval
     left = {path.name for path in (tmp_path / "run").iterdir() if path.suffix == ".work" or "places" in path.name}
     assert not left
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from torch import nn
+from torch import Tensor, nn
 
 from anisoscope.observe.embedding import UpdateWatch, by_type, clouds, types_seen
 from anisoscope.observe.statistics import Observation, Statistics
@@ -26,6 +26,23 @@ def finalize(observation: Observation, *, rows: int, seed: int, device: str | No
     others = {null: typed(statistics) for null, statistics in observation.others.items()}
     found = replace(observation, statistics=typed(observation.statistics), others=others, embedding=None)
     return found if device is None else found.copied(lambda tensor: tensor.to(device))
+
+
+def with_change(
+    observation: Observation, ids: Tensor, before_VD: Tensor, after_VD: Tensor, *, rows: int, seed: int
+) -> Observation:
+    """The observation with what its embedding became at the next checkpoint, for the types that the text held.
+
+    Proxies are fitted on the table before the change, as those of an update are: fitted on the later one they would
+    hold part of the change by themselves.
+    """
+    at = ids.cpu()
+    moved = after_VD.cpu()[at].double() - before_VD.cpu()[at].double()
+    device = next((s.device for s in observation.statistics.values() if isinstance(s, Tensor)), ids.device)
+    found = clouds(
+        at.to(device), {"change": moved.float().to(device)}, observation.embedding_site, rows=rows, seed=seed
+    )
+    return replace(observation, statistics=observation.statistics | found)
 
 
 @dataclass(slots=True, eq=False)

@@ -145,7 +145,7 @@ def _place_rows(
     request: Request,
 ) -> list[Row]:
     rows: list[Row] = []
-    tensors = [tensor for tensor in VIEWS[place.view].judged_on if tensor != "update-raw"]
+    tensors = [tensor for tensor in VIEWS[place.view].judged_on if tensor not in ("update-raw", "change")]
     for tensor in tensors:
         if place.at in observed.sites(place.view, tensor):
             rows += _gradient_rows(observed, place, tensor, pair, binned)

@@ -8,7 +8,7 @@ fitted on. So a job gives the same rows wherever and whenever it runs.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,11 +17,12 @@ import torch
 from torch import Tensor
 
 from anisoscope.capture.sites import SiteKey
-from anisoscope.errors import AnisoscopeError
+from anisoscope.errors import AnisoscopeError, BrokenRuleError
 from anisoscope.models.cards import Card, describe
 from anisoscope.models.located import locate
 from anisoscope.observe.choosing import choose
-from anisoscope.observe.finalize import finalize
+from anisoscope.observe.embedding import types_seen
+from anisoscope.observe.finalize import finalize, with_change
 from anisoscope.observe.findings import Judgement
 from anisoscope.observe.gathering import RESERVOIR_ROWS
 from anisoscope.observe.judge import Brief, Judge
@@ -62,6 +63,7 @@ class Job:
     anchor: int | None = None
     shards: int = 1
     probe: int = 0
+    after: Origin | None = None  # the next checkpoint, to which the embedding changes
 
     @property
     def label(self) -> str:
@@ -176,7 +178,8 @@ def _judged(job: Job, run: Run, reading: Reading, seen: Observation) -> int:
     judge = Judge(Brief(job.examination.request(), job.anchor, resumable=begins, keep=job.origin is not None))
     if not begins:
         judge.remember(_remembered(job, run))
-    found = judge.judged(finalize(seen, rows=RESERVOIR_ROWS, seed=reading.seed, device="cpu"))
+    observed = finalize(seen, rows=RESERVOIR_ROWS, seed=reading.seed, device="cpu")
+    found = judge.judged(_changed(job, seen, observed, reading.seed))
     memory = judge.memory(job.step, Between())
     pool = Memory(job.step, 0, occasions={"early": memory.occasions.get("early", {})})
     if begins:
@@ -192,6 +195,26 @@ def _judged(job: Job, run: Run, reading: Reading, seen: Observation) -> int:
         run.write_tensors(aligned(job), aligned_probe(seen.probe), step=str(job.step))
     _write(job, run, reading, found)
     return len(found.rows)
+
+
+def _changed(job: Job, seen: Observation, observed: Observation, seed: int) -> Observation:
+    """The observation with the change of its embedding to the next checkpoint, or a note why there is none."""
+    if seen.embedding is None or job.after is None or "gradients" in observed.missing:
+        return observed
+    settings, own = job.examination, seen.embedding
+    try:
+        model = loaded(card_of(job.after.here(allow_pickle=settings.allow_pickle), settings), settings)
+        module: Any = model.get_input_embeddings()  # pyright: ignore[reportCallIssue]
+        other = module.weight.detach()
+    except (AnisoscopeError, BrokenRuleError, OSError, NotImplementedError) as error:
+        return replace(observed, missing=observed.missing | {"change": f"no change to {job.after.label}: {error}"})
+    why = None if bool(torch.isfinite(other).all()) else "its embedding is not finite"
+    if other.shape != own.shape:
+        why = f"its embedding has shape {tuple(other.shape)}, this one {tuple(own.shape)}"
+    if why is not None:
+        return replace(observed, missing=observed.missing | {"change": f"no change to {job.after.label}: {why}"})
+    options = {"rows": RESERVOIR_ROWS, "seed": seed}
+    return with_change(observed, types_seen(seen.statistics), own, other, **options)
 
 
 def _remembered(job: Job, run: Run) -> Memory:

@@ -151,10 +151,19 @@ def jobs_of(run_path: str, name: str, settings: Examination, plan: HistoryPlan, 
         common |= {"shards": plan.shards}
         if points[0].step != 0:
             found.append(Job(**common, step=0, wave="initial", origin=None))
-        for point in points:
+        for point, following in zip(points, (*points[1:], None), strict=True):
+            after = None if following is None else following.origin
             wave = "initial" if point.step == 0 else "early" if point.step <= anchor else "late"
             found.append(
-                Job(**common, step=point.step, wave=wave, origin=point.origin, anchor=anchor, probe=plan.probe)
+                Job(
+                    **common,
+                    step=point.step,
+                    wave=wave,
+                    origin=point.origin,
+                    anchor=anchor,
+                    probe=plan.probe,
+                    after=after,
+                )
             )
     return found
 

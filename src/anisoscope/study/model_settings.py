@@ -125,6 +125,9 @@ class ProfileSettings(Examination):
         description="Of layers: all measures in all variants, or those that a training shows, in their usual variant.",
     )
     gradients: bool = Field(default=True, description="Judge gradients; without them only layers are measured.")
+    untrained: bool = Field(
+        default=True, description="Look at the untrained twin too; without it gradients have no null `init`."
+    )
     ablate: bool = Field(
         default=False,
         description="Also remove the main proxy from one block at a time, as `ablate` does.",

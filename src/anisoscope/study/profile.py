@@ -182,7 +182,7 @@ class _Profiling:
         """First the untrained twin, which is the null, then the model."""
         settings = self._settings
         done = set(self._run.manifest["done"])
-        if {"model-gradients", "twin-layers"} <= done or not settings.gradients:
+        if {"model-gradients", "twin-layers"} <= done or not settings.gradients or not settings.untrained:
             self._skip = done
         else:  # what the model's gradients are judged beside is in memory only
             self._skip = done - {"twin-gradients"}
@@ -203,6 +203,8 @@ class _Profiling:
 
     def _stages(self, who: str) -> list[str]:
         """Those of the twin or the model that are not done yet."""
+        if who == "twin" and not self._settings.untrained:
+            return []
         every = ["layers", "gradients"] if self._settings.gradients else ["layers"]
         return [what for what in every if f"{who}-{what}" not in self._skip]
 

@@ -61,7 +61,7 @@ def size_of(card: Card, settings: Examination, *, rate: float, sequences: int = 
     vectors = 0
     if isinstance(settings, ProfileSettings):
         vectors = len(SUBSETS) * 4 * settings.vectors * width * (layers + 1)
-        tokens += (settings.batches + 1) * sequences * settings.length
+        tokens += (settings.batches + settings.untrained) * sequences * settings.length
     seconds = _FLOOR_SECONDS + 2.0 * card.parameters * tokens / rate + evaluation_seconds(card, settings, rate=rate)
     kept = statistics_bytes(card, settings)
     return Size(card.parameters * number, passing, kept, _judging_bytes(card, settings), vectors, seconds)
@@ -77,8 +77,8 @@ def evaluation_seconds(card: Card, settings: Examination, *, rate: float) -> flo
     seconds, models = 0.0, 1
     if isinstance(settings, ProfileSettings):
         pairs = 1.5 * 2.0 * settings.vectors**2 * width / rate
-        seconds += (settings.batches + 1) * (layers + 1) * len(CAPTURED_SUBSETS) * (0.15 + pairs)
-        models = 2  # the untrained twin too
+        seconds += (settings.batches + settings.untrained) * (layers + 1) * len(CAPTURED_SUBSETS) * (0.15 + pairs)
+        models = 1 + settings.untrained
     if _judges_gradients(settings):
         sites = {"representation": layers + 1, "weight": layers * _maps(settings), "embedding": 4}
         watched = sum(sites[view] for view in settings.views or sites)
