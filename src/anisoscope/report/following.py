@@ -20,6 +20,7 @@ from anisoscope.report.profiles import profiles_section
 from anisoscope.report.reading import Context
 from anisoscope.report.training import emergence_section
 from anisoscope.report.tree import Section
+from anisoscope.report.updates import updates_section
 from anisoscope.report.views import views_section
 
 Sections = list[Section]
@@ -30,7 +31,7 @@ _OF_VIEW: tuple[Callable[[Context, str], Section | None], ...] = (
     numbers_section,
 )
 _OF_PROFILE = (*_OF_VIEW, enrichment_section)
-_OF_TRAINING = (*_OF_VIEW, emergence_section, drift_section, ablations_section)
+_OF_TRAINING = (*_OF_VIEW, emergence_section, drift_section, updates_section, ablations_section)
 _OF_MODEL: tuple[Callable[[Context], Section | None], ...] = (frequency_section, local_section)
 _OF_CLOUDS = (*_OF_MODEL, profiles_section, phases_section)
 

@@ -31,6 +31,7 @@ from anisoscope.report.theory import subtitle as theory_subtitle
 from anisoscope.report.theory import theory_sections
 from anisoscope.report.training import emergence_section
 from anisoscope.report.tree import Front, Report, Section
+from anisoscope.report.updates import updates_section
 from anisoscope.report.verification import subtitle as verification_subtitle
 from anisoscope.report.verification import verification_sections
 from anisoscope.report.views import views_section
@@ -74,6 +75,7 @@ def view(context: Context, at_most: int | None = None, made: list[Front] | None 
         profiles_section(context),
         phases_section(context),
         drift_section(context),
+        updates_section(context),
         frequency_section(context),
         local_section(context),
         concepts_section(context),

@@ -18,6 +18,15 @@ Scale = Literal["tiny", "small", "full"]
 _PACKAGE = "anisoscope.study.recipes"
 
 
+class ModelSize(Settings):
+    """Dimensions of a model, to say what it takes before it is downloaded."""
+
+    parameters: int = Field(ge=1)
+    layers: int = Field(ge=1)
+    width: int = Field(ge=1)
+    vocabulary: int = Field(ge=1)
+
+
 class RecipeRun(Settings):
     """One study of a recipe, with the settings of its command."""
 
@@ -26,6 +35,7 @@ class RecipeRun(Settings):
     model: str | None = Field(default=None, description="As the command takes it, or package:NAME/GLOB.")
     held_out: tuple[str, ...] = ()
     revisions: str | None = None
+    size: ModelSize | None = Field(default=None, description="For --dry-run, where the model is not on this disk.")
     settings: dict[str, Any] = Field(default_factory=dict)
 
     @model_validator(mode="after")

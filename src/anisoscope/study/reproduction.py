@@ -13,6 +13,9 @@ from typing import Any
 
 from anisoscope.data.corpora import load_corpus
 from anisoscope.errors import AnisoscopeError, broken
+from anisoscope.models.catalogue import find
+from anisoscope.models.hub import parted, require_reachable
+from anisoscope.models.located import is_path
 from anisoscope.store.disk import make_folder
 from anisoscope.store.files import Folder
 from anisoscope.store.run import Run, open_run
@@ -30,9 +33,18 @@ RESULT, BEGUN = "reproduction.json", "recipe.json"
 
 
 def resolved(
-    recipe: Recipe, scale: str, *, models: Mapping[str, str], text: str | None, device: str | None = None
+    recipe: Recipe,
+    scale: str,
+    *,
+    models: Mapping[str, str],
+    text: str | None,
+    device: str | None = None,
+    reach: bool = True,
 ) -> list[RecipeRun]:
-    """The studies with models and text as they will be used; whatever is missing is told here, before any work."""
+    """The studies with models and text as they will be used; whatever is missing is told here, before any work.
+
+    Without ``reach`` neither models nor text are looked for: to say what a plan would take, none is needed.
+    """
     runs = list(plan_of(recipe, scale).runs)
     unknown = models.keys() - {run.name for run in runs}
     if unknown:
@@ -52,13 +64,32 @@ def resolved(
             model=None if model is None else _located(model),
             held_out=tuple(map(_located, run.held_out)),
             revisions=run.revisions,
+            size=run.size if models.get(run.name) is None else None,
             settings=settings,
         )
+        for wanted in (one.model, *one.held_out) if reach else ():
+            _require_there(wanted, run.name)
         given = settings_for(one)
         require_device(given.device)
-        load_corpus(_text_of(given), seed=0)
+        if reach:
+            load_corpus(_text_of(given), seed=0)
         found.append(one)
     return found
+
+
+def _require_there(model: str | None, run: str) -> None:
+    """Raise for a model that is not on this disk, not cached, and that the hub does not answer for."""
+    if model is None or Path(model).expanduser().exists():
+        return
+    if is_path(model):
+        raise broken(f"the model of {run} must exist", model, "check the path")
+    name, revision = parted(model)
+    entry = find(name)
+    try:
+        require_reachable(name if entry is None else entry.source(revision))
+    except AnisoscopeError as error:
+        step = f"name a model of yours with --model {run}=PATH, or run this where the hub can be reached"
+        raise AnisoscopeError(f"{run}: {error}; {step}") from error
 
 
 def settings_for(run: RecipeRun) -> Any:

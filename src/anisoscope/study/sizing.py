@@ -50,7 +50,18 @@ class Size:
         return self.weights + self.beyond
 
 
-def size_of(card: Card, settings: Examination, *, rate: float, sequences: int = 0) -> Size:
+@dataclass(frozen=True, slots=True)
+class Dimensions:
+    """As much of a model's card as its size takes, where the model is not on this disk."""
+
+    parameters: int
+    layers: int
+    width: int
+    vocabulary: int
+    config: None = None
+
+
+def size_of(card: Card | Dimensions, settings: Examination, *, rate: float, sequences: int = 0) -> Size:
     """Estimate one model at ``rate`` floating-point operations a second; ``sequences`` are a profile's a batch."""
     number = torch.finfo(settings.dtype).bits // 8
     width, layers = card.width, card.layers
@@ -67,7 +78,7 @@ def size_of(card: Card, settings: Examination, *, rate: float, sequences: int = 
     return Size(card.parameters * number, passing, kept, _judging_bytes(card, settings), vectors, seconds)
 
 
-def evaluation_seconds(card: Card, settings: Examination, *, rate: float) -> float:
+def evaluation_seconds(card: Card | Dimensions, settings: Examination, *, rate: float) -> float:
     """A guess of the time that measuring layers and judging gradients takes, which is mostly more than the passes.
 
     Fitted by hand to a few runs on two cores: 0.15 s and one and a half products of all pairs for a layer, selection of
@@ -86,7 +97,7 @@ def evaluation_seconds(card: Card, settings: Examination, *, rate: float) -> flo
     return seconds / max(1, settings.threads)
 
 
-def statistics_bytes(card: Card, settings: Examination) -> int:
+def statistics_bytes(card: Card | Dimensions, settings: Examination) -> int:
     """Bytes of all that is judged: moments in float64, samples in float32, by layer and fold, under all labels."""
     width, layers, folds = card.width, card.layers, 2
     inner = getattr(card.config, "intermediate_size", None) or 4 * width
@@ -105,7 +116,7 @@ def _maps(settings: Examination) -> int:
     return ("mlp" in settings.maps) + 4 * ("attention" in settings.maps)
 
 
-def _judging_bytes(card: Card, settings: Examination) -> int:
+def _judging_bytes(card: Card | Dimensions, settings: Examination) -> int:
     """Bytes while a site is judged: its sample in float64, a few times over."""
     rows = 2 * min(RESERVOIR_ROWS, settings.sequences * settings.length)
     return _COPIES * 8 * rows * card.width if _judges_gradients(settings) else 0
