@@ -17,7 +17,7 @@ SMALL = {"rank": 4, "resamples": 19, "schedule": 1}
     [
         ({"rank": 16}, "rank must be below the width of what is observed, 16 .* got 16; pass rank=4"),
         ({"rank": 4, "evidence": EvidenceOptions(ranks=(2, 40))}, "rank must be below the width"),
-        ({"rank": 0}, "rank must be a whole number of at least 1, got 0"),
+        ({"rank": 0}, "rank must be a whole number of at least 1, .*got 0"),
         ({"rank": True}, "rank must be a whole number"),
         ({"resamples": 0}, "resamples must be a whole number of at least 1, got 0"),
         ({"steps": 0}, "steps must be a whole number of at least 1"),
