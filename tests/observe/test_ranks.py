@@ -119,3 +119,17 @@ def test_what_began_with_another_rank_is_not_compared(observed):
     rows = [r for r in judge.judged(replace(observed, step=1)).rows if r["null"] == "init" and r["layer"] is not None]
     assert rows
     assert all(np.isnan(r["value"]) and "do not compare" in r["note"] for r in rows)
+
+
+def test_rows_over_normal_hold_the_p_of_the_paper_and_no_q(observed):
+    """Bernas et al. (2026) count normal controls: their p is in the rows, and decides nothing."""
+    request = replace(REQUEST, proxies=("pca",), subsets=("all",), nulls=("haar", "normal"), isotropy=False)
+    (found,) = judging.judge_observation(observed, [judging.Question(fit_proxies(observed, request), request, {})])
+    rows = [r for r in Judge(Brief(request, anchor=None)).judged(observed).rows if r["null"] == "normal"]
+    rows = {(r["view"], r["layer"], r["tensor"]): r for r in rows if r["measure"] == "enrichment"}
+    assert len(rows) == len(found)
+    for case, evidence in found.items():
+        row = rows[case.place.view, case.place.at.layer, case.tensor]
+        assert row["p"] == evidence.p_paper
+        assert row["p"] is not None
+        assert row["q"] is None

@@ -131,6 +131,26 @@ def test_the_numbers_are_those_of_the_hidden_states(runs, text):
         assert row["high"] - row["value"] == pytest.approx(12.706 * np.std(expected, ddof=1) / 2**0.5, rel=1e-3)
 
 
+def test_without_its_untrained_twin_a_model_has_the_same_numbers_and_no_init(runs, text, tmp_path):
+    whole, path = runs["llama"]
+    asked = settings(text, untrained=False, frequency=False, targets=False)
+    alone = profile(str(path), asked, quiet(), out=tmp_path / "run").table().to_pylist()
+    assert {r["step"] for r in alone} == {1}
+    assert "init" not in {r["null"] for r in alone}
+    assert "haar" in {r["null"] for r in alone}
+    keys = ("layer", "view", "tensor", "subset", "measure", "variant", "item")
+    found, beside = (
+        {
+            tuple(r[key] for key in keys): r["value"]
+            for r in rows
+            if r["step"] == 1 and r["measure"] in ("top_share", "two_nn")
+        }
+        for rows in (alone, whole.table().to_pylist())
+    )
+    assert found
+    assert all(np.isclose(value, beside[key], equal_nan=True) for key, value in found.items())
+
+
 def test_draws_are_of_equal_size_and_leave_out_what_they_say():
     ids = np.arange(40 * 12).reshape(40, 12).astype(np.int32) % 50
     part = Sequences(ids, np.full(40, 10, np.int32))

@@ -261,7 +261,7 @@ def test_a_study_goes_on_with_its_threads_and_says_what_bits_it_cannot_promise(t
     run, given = tmp_path / "run", []
     create_run(run, kind=kind, config={"threads": 3}, versions={"torch": "0.1"}).close("interrupted")
 
-    def seen(path, means, overseer):
+    def seen(path, means, overseer, **_):
         given.append(means.threads)
         raise AnisoscopeError("far enough")
 

@@ -226,7 +226,12 @@ class Taps:
         return dropped | self.left_out
 
     def below_training(self) -> list[SiteKey]:
-        """Places of the residual stream whose activations were seen, and to which no gradient comes back."""
+        """Places of the residual stream whose activations were seen, and to which no gradient comes back.
+
+        None where every parameter is trained: what enters such a model below its parameters is data.
+        """
+        if all(parameter.requires_grad for parameter in self.model.parameters()):
+            return []
         return sorted(at for kind, at in self.frozen if kind == "gradient" and (kind, at) not in self.heard)
 
     def _dropped(self, layer: int, view: str) -> bool:

@@ -18,14 +18,14 @@ def rank_questions(observed: Observation, request: Request, each: Each = each_in
     bare = replace(request, proxies=request.proxies[:1], subsets=(MAIN_SUBSET,), nulls=("haar",), ranks=())
     if not request.ranks:
         return []
-    asked = [replace(bare, rank=rank, isotropy=False) for rank in request.ranks]
+    asked = {rank: replace(bare, rank=rank, isotropy=False) for rank in request.ranks}
     views = tuple(view.name for view in VIEWS.values() if view.kind != "embedding")
     if request.proxies[0] not in ("pca", "svd"):
-        return [Question(fit_proxies(observed, one, each, views=views), one, {}) for one in asked]
+        return [Question(fit_proxies(observed, one, each, views=views), one, {}) for one in asked.values()]
     highest = fit_proxies(observed, replace(bare, rank=max(request.ranks)), each, views=views)
     return [
         Question({place: (a.leading(rank), b.leading(rank)) for place, (a, b) in highest.items()}, one, {})
-        for rank, one in zip(request.ranks, asked, strict=True)
+        for rank, one in asked.items()
     ]
 
 
