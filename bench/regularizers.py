@@ -65,13 +65,15 @@ def main() -> None:
     parser.add_argument("--device", choices=SHAPES, default="cpu")
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--block", type=int, default=20, help="steps a block, so many that each layer has its turn")
+    parser.add_argument("--only", nargs="+", choices=PENALTIES, default=list(PENALTIES), help="these alone")
     parser.add_argument("--out")
     given = parser.parse_args()
     training = Penalised(given.device, compiled=False)
     training.run(WARM_UP)
     shape = SHAPES[given.device]
     lines = []
-    for name, make in PENALTIES.items():
+    for name in given.only:
+        make = PENALTIES[name]
         for layers in (None, (shape["layers"] // 2,)):
             penalty = Regularizer(training.model, make(shape["width"]), weight=1e-3, layers=layers)
             bare, with_it, ratio = cost(training, penalty, rounds=given.rounds, block=given.block)
@@ -83,7 +85,8 @@ def main() -> None:
     rows = "4,096 rows (IStar: 2,048, curvature: 1,024)"
     made_by = f"Made by `python -m bench.regularizers --device {given.device}`: {told}; {rows}."
     folder = Path(given.out) if given.out else RESULTS
-    publish(f"regularizers-{given.device}", "Cost of penalties", made_by, table, {"rows": lines}, folder)
+    part = "" if given.only == list(PENALTIES) else "-part"
+    publish(f"regularizers-{given.device}{part}", "Cost of penalties", made_by, table, {"rows": lines}, folder)
 
 
 if __name__ == "__main__":
