@@ -78,18 +78,20 @@ def test_a_budget_counts_evaluation(monkeypatch):
 
 
 def test_a_budget_is_kept():
-    assert next_by_budget(10, bare=None, spent=0, cost=0, budget=0.01) == 18
+    assert next_by_budget(10, bare=None, spent=0, cost=0.5, budget=0.01) == 28  # no step had the machine to itself
     assert next_by_budget(10, bare=0.1, spent=1.0, cost=0.5, budget=0.01) == 1500
     assert next_by_budget(10, bare=0.1, spent=0.0, cost=math.inf, budget=0.01) == 28  # nothing is judged yet
     model = build("gpt2")
-    scope = small(model, steps=None, budget="20%", views=("representation",))
+    scope = small(model, steps=None, budget="0.1%", views=("representation",))
     for step in range(120):
         with scope.step():
             model(**batch(seed=step, sequences=24)).loss.backward()
             time.sleep(0.01)
     seen = sorted({r["step"] for r in scope.rows()})
     assert seen[:2] == [0, 8]
-    assert len(seen) < 12  # an evaluation takes the time of some ten steps: a fifth of that is one in 50
+    # An evaluation takes far more than a thousandth of these steps, however busy the machine; until it is known what
+    # one takes, gaps double: 0, 8, 24, 56.
+    assert len(seen) <= 4
     for step in range(120, 132):  # where everything is judged before the next step, some have the machine to themselves
         with scope.step():
             model(**batch(seed=step, sequences=24)).loss.backward()

@@ -118,12 +118,11 @@ def next_by_tokens(step: int, seen: float, every: int) -> int:
 def next_by_budget(step: int, *, bare: float | None, spent: float, cost: float, budget: float) -> int:
     """The first step at which one more observation keeps what was spent under its share of the bare time.
 
-    ``cost`` is infinite as long as no observation has been judged: few more are taken until one is.
+    ``cost`` is infinite as long as no observation has been judged, and ``bare`` None as long as no step had the machine
+    to itself: gaps double until both are known.
     """
-    if math.isinf(cost):
+    if math.isinf(cost) or bare is None or bare <= 0:
         return 2 * step + 8
-    if bare is None or bare <= 0:
-        return step + 8  # too early to tell: a few bare steps first
     return max(step + 1, math.ceil((spent + cost) / (budget * bare)))
 
 

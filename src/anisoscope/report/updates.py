@@ -44,7 +44,8 @@ def _tensors() -> tuple[str, ...]:
 def _moved(subject: Subject) -> list[Row]:
     """Rows of updates and changes."""
     rows = subject.pick("enrichment", view="embedding")
-    return [row for row in rows if not row["tensor"].startswith("gradients") and row["step"] is not None]
+    moved = [tensor for tensor in _tensors() if not tensor.startswith("gradients")]
+    return [row for row in rows if row["tensor"] in moved and row["step"] is not None]
 
 
 def _main(subject: Subject, measure: str, **where: str) -> list[Row]:
@@ -69,9 +70,9 @@ def _curves(context: Context, subject: Subject) -> list[Series]:
     groups: dict[tuple[str, str, Fit], list[Row]] = {}
     for row in subject.pick("enrichment", view="embedding"):
         fit = fit_of(row)
-        known = fit is not None and row["null"] in NULLS and row["null"] != "normal" and row["layer"] is not None
+        known = row["tensor"] in _tensors() and row["null"] in NULLS and row["null"] != "normal"
         fixed = PROXIES[row["proxy"]].rank if row["proxy"] in PROXIES else None
-        if known and fit is not None and rank_of(row) == (fixed or subject.rank):
+        if known and fit is not None and row["layer"] is not None and rank_of(row) == (fixed or subject.rank):
             groups.setdefault((row["tensor"], row["null"], fit), []).append(row)
     found = []
     tensors, nulls = _tensors(), list(NULLS)
