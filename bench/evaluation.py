@@ -22,16 +22,16 @@ from typing import Any
 
 import torch
 
-from anisoscope.observe import judge as judging
-from anisoscope.observe.findings import Judgement
-from anisoscope.observe.judge import Brief, Judge
-from anisoscope.observe.judges import Judges, judges_for_cores
-from anisoscope.observe.rows import skipped_row
+from anisoscope.evaluate import evaluator as judging
+from anisoscope.evaluate.evaluation import Evaluation
+from anisoscope.evaluate.evaluator import Evaluator, EvaluatorSettings
+from anisoscope.evaluate.remote.evaluator_pool import EvaluatorPool, evaluators_for_cores
+from anisoscope.evaluate.row_builders import skipped_row
 from anisoscope.observe.statistics import Observation
-from anisoscope.study import pair as study
-from anisoscope.study import training
-from anisoscope.study.progress import Lines
-from anisoscope.study.settings import settings_of
+from anisoscope.study.pair import pair_study as study
+from anisoscope.study.pair import trainer_run as training
+from anisoscope.study.pair.pair_settings import settings_of
+from anisoscope.study.pair.training_display import Lines
 from bench.machine import RESULTS, publish
 
 PRESETS = {"cuda": "small", "cpu": "tiny"}
@@ -101,14 +101,14 @@ def one(device: str, told: Callable[[list[str]], None]) -> None:
     here = [o.to(torch.device("cpu")) for o in observations]
     places: dict[str, Callable[[], Any]] = {}
     if device == "cpu":
-        places["in this process"] = lambda: Judge(brief)
+        places["in this process"] = lambda: Evaluator(brief)
     else:
         gpu = torch.device("cuda", 0)
-        places["on the GPU, in the training's process"] = lambda: Judge(replace(brief, device=gpu))
-        many = judges_for_cores()
-        places[f"on the host, {many} processes"] = lambda: Judges(brief, most=many)
+        places["on the GPU, in the training's process"] = lambda: Evaluator(replace(brief, device=gpu))
+        many = evaluators_for_cores()
+        places[f"on the host, {many} processes"] = lambda: EvaluatorPool(brief, most=many)
         for few in (4, 8):
-            places[f"on the GPU, {few} processes"] = lambda few=few: Judges(replace(brief, device=gpu), most=few)
+            places[f"on the GPU, {few} processes"] = lambda few=few: EvaluatorPool(replace(brief, device=gpu), most=few)
     lines = []
     for place, made in places.items():
         for frequency in (True, False):
@@ -120,40 +120,40 @@ def one(device: str, told: Callable[[list[str]], None]) -> None:
                 if device == "cuda":
                     torch.cuda.synchronize()
                 took.append(time.perf_counter() - began)
-            judge.dismiss()
+            judge.release()
             each = ", ".join(f"{seconds:.2f}" for seconds in took[:-1])
             lines.append(f"| {place}{'' if frequency else ', without frequency'} | {each} | {took[-1]:.2f} |")
             told(lines)
 
 
-def _captured(device: str) -> tuple[Brief, list[Observation]]:
+def _captured(device: str) -> tuple[EvaluatorSettings, list[Observation]]:
     """The first observations of the decoder of a pair, not judged, and what they would be judged by."""
     kept: list[Observation] = []
-    briefs: list[Brief] = []
+    briefs: list[EvaluatorSettings] = []
 
-    class Capture(judging.Judge):
+    class Capture(judging.Evaluator):
         """Keeps what it is given."""
 
-        def __init__(self, brief: Brief) -> None:
+        def __init__(self, brief: EvaluatorSettings) -> None:
             super().__init__(brief)
             briefs.append(brief)
 
-        def judged(self, observed: Observation) -> Judgement:
+        def judged(self, observed: Observation) -> Evaluation:
             if len(kept) < CAPTURED:
                 kept.append(observed)
-            return Judgement([skipped_row(observed.step, "captured")])
+            return Evaluation([skipped_row(observed.step, "captured")])
 
-    from anisoscope.observe import beside
+    from anisoscope.evaluate.remote import auto as beside
 
     given = {"steps": CAPTURED + 4, "checkpoints": 0, "evaluate": "host"} | (
         {} if device == "cuda" else {"device": "cpu"}
     )
-    original, spare = beside.Judge, beside.cores_are_spare
+    original, spare = beside.Evaluator, beside.cores_are_spare
     try:
-        beside.Judge, beside.cores_are_spare = Capture, lambda: False  # type: ignore[misc]
+        beside.Evaluator, beside.cores_are_spare = Capture, lambda: False  # type: ignore[misc]
         _trained(settings_of(PRESETS[device], given), watched=True)
     finally:
-        beside.Judge, beside.cores_are_spare = original, spare  # type: ignore[misc]
+        beside.Evaluator, beside.cores_are_spare = original, spare  # type: ignore[misc]
     # The anchor lies before the last two, so that anchored proxies are fitted once and then used.
     return replace(briefs[0], anchor=kept[-3].step, resumable=False, device=None), kept
 

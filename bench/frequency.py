@@ -15,10 +15,10 @@ import time
 
 import torch
 
-from anisoscope.observe.frequency import trajectory_rows
-from anisoscope.observe.judging import Request
-from anisoscope.observe.tables import read_table
-from anisoscope.observe.trajectories import Trajectories
+from anisoscope.evaluate.frequency_rows import trajectory_rows
+from anisoscope.evaluate.judge_sites import Request
+from anisoscope.evaluate.trajectories import Trajectories
+from anisoscope.observe.embedding_tables import read_table
 from bench.machine import publish
 
 CASES = ((32_768, 256), (32_768, 1024), (256_000, 1024), (256_000, 4096))

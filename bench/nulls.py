@@ -13,9 +13,9 @@ from pathlib import Path
 import torch
 
 from anisoscope.evidence.isotropy_gain import isotropy_gains
+from anisoscope.evidence.random_tables import frame_squares, haar_frames, haar_weights
 from anisoscope.evidence.shared import Shared
 from anisoscope.evidence.spectral import axes_draws, haar_draws, haar_draws_of_folds, normal_draws
-from anisoscope.evidence.tables import frame_squares, haar_frames, haar_weights
 from bench.machine import RESULTS, publish
 
 WIDTH, RANK, DRAWS, FRAMES = 768, 32, 999, 199

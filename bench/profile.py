@@ -22,13 +22,13 @@ from rich.console import Console
 from anisoscope.capture.sites import find_sites
 from anisoscope.data.corpora import load_corpus
 from anisoscope.data.tokenisers import train_bpe
-from anisoscope.observe.judge import Judge
+from anisoscope.evaluate.evaluator import Evaluator
+from anisoscope.jobs.progress_display import JobLines
 from anisoscope.observe.offline import _only_embedding
-from anisoscope.study import profile as study
-from anisoscope.study.examination import loaded, read_text
 from anisoscope.study.model_settings import ProfileSettings
-from anisoscope.study.options import made_of
-from anisoscope.study.overseeing import JobLines
+from anisoscope.study.profile import profile_study as study
+from anisoscope.study.setting_fields import made_of
+from anisoscope.study.tokenized_text import loaded, read_text
 from anisoscope.vocabulary import LABEL_NULLS
 from bench.machine import publish
 
@@ -80,17 +80,17 @@ def profiled(model: str, settings: ProfileSettings, folder: Path) -> dict[str, A
     """One profile with the time of its stages."""
     clock = Clock()
     kept = {name: getattr(study, name) for name in ("vectors_of", "observe_model")}
-    add, judged = study.Profile.add, Judge.judged
+    add, judged = study.Profile.add, Evaluator.judged
     for name, act in kept.items():
         setattr(study, name, clock.timed("passes", act))
-    study.Profile.add, Judge.judged = clock.timed("layers", add), clock.timed("judging", judged)
+    study.Profile.add, Evaluator.judged = clock.timed("layers", add), clock.timed("judging", judged)
     wall, cpu = time.perf_counter(), time.process_time()
     try:
         study.profile(model, settings, JobLines(Console(file=io.StringIO())), out=folder)
     finally:
         for name, act in kept.items():
             setattr(study, name, act)
-        study.Profile.add, Judge.judged = add, judged
+        study.Profile.add, Evaluator.judged = add, judged
     total = {"wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu}
     return {"wall": clock.wall | {"total": total["wall"]}, "cpu": clock.cpu | {"total": total["cpu"]}}
 

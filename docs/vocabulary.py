@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from anisoscope.geometry.registry import methods
+from anisoscope.geometry.measure_registry import methods
 from anisoscope.store.schema import COLUMNS
 from anisoscope.vocabulary import (
     HEADLINES,

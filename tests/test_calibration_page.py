@@ -11,8 +11,8 @@ from bench.calibration.section import Limit, Section
 
 import anisoscope
 from anisoscope import testing
+from anisoscope.evaluate.small_scale_rows import CONTROLS
 from anisoscope.geometry.tangency import DRAWS
-from anisoscope.observe.local import CONTROLS
 
 
 def test_the_page_is_made_of_what_is_kept():

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 import anisoscope as an
-from anisoscope.observe.choosing import choose
+from anisoscope.evaluate.evaluator import Evaluator, EvaluatorSettings
+from anisoscope.evaluate.judge_sites import Request
 from anisoscope.observe.finalize import finalize
-from anisoscope.observe.judge import Brief, Judge
-from anisoscope.observe.judging import Request
 from anisoscope.observe.offline import observe_model
+from anisoscope.observe.site_selection import choose
 from anisoscope.testing import sphere
 from capture.families import VOCABULARY, batch, build
 from observe.grouped import grouped
@@ -103,7 +103,7 @@ def test_of_a_judgement():
     request = Request(("pca", "semi_nmf"), 4, ("all", "no-first"), nulls, 19, 0, ranks=(2,))
     inputs, counts = batch(seed=0, sequences=30), 1 + torch.arange(VOCABULARY)
     with torch.device("meta"):
-        judge = Judge(Brief(request, 0))
+        judge = Evaluator(EvaluatorSettings(request, 0))
         for step in (0, 1):
             seen = observe_model(model, choose(model, None, None), [inputs], step=step, targets=True, frequency=counts)
             rows = judge.judged(finalize(seen, rows=8192, seed=0)).rows

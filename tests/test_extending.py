@@ -12,7 +12,7 @@ import torch
 
 from anisoscope import Scope, Subspace, cross_fit, register_measure, register_null, register_proxy, vocabulary
 from anisoscope.evidence.nulls.registry import unregister_null
-from anisoscope.geometry.registry import unregister_measure
+from anisoscope.geometry.measure_registry import unregister_measure
 from anisoscope.geometry.results import Estimate
 from anisoscope.geometry.subspace import unregister_proxy
 from anisoscope.store.run import open_run

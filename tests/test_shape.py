@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from anisoscope.shape import independent, name_shape
+from anisoscope.bell_rule import independent, name_shape
 
 
 def word(values, error):

@@ -5,7 +5,7 @@ import math
 import pytest
 from scipy import stats
 
-from anisoscope.student import quantile
+from anisoscope.student_t_quantile import quantile
 
 
 @pytest.mark.parametrize("df", [1, 1.5, 2, 3, 7.3, 30, 200, 1e4, 1e6, math.inf])

@@ -31,25 +31,25 @@ TABLES = {
 # Here words are used, not declared: how each is computed, what a default chooses, which row a number goes into, what a
 # sentence or a sign says for each.
 REGISTRIES = {
-    ("observe/rows.py", "measures"),
-    ("observe/judge.py", "timings"),
-    ("observe/choosing.py", "views"),
-    ("observe/parts.py", "views"),
-    ("geometry/registry.py", "measures"),
+    ("evaluate/row_builders.py", "measures"),
+    ("evaluate/evaluator.py", "timings"),
+    ("observe/site_selection.py", "views"),
+    ("evaluate/remote/partition.py", "views"),
+    ("geometry/measure_registry.py", "measures"),
     ("evidence/nulls/registry.py", "nulls"),
-    ("study/settings.py", "proxies"),
-    ("study/verification_settings.py", "proxies"),
-    ("evidence/verify.py", "proxies"),
+    ("study/pair/pair_settings.py", "proxies"),
+    ("study/verify/verify_settings.py", "proxies"),
+    ("evidence/referee_checks.py", "proxies"),
     ("report/answer.py", "outcomes"),
     ("report/answer.py", "views"),
     ("report/answer.py", "windows"),
     ("report/blocks.py", "outcomes"),
-    ("report/claims.py", "outcomes"),
+    ("report/sections/verdict_section.py", "outcomes"),
     ("report/paper_tables.py", "outcomes"),
     ("report/names.py", "proxies"),
     ("report/plain_words.py", "nulls"),
     ("report/plain_words.py", "proxies"),
-    ("study/sizing.py", "views"),
+    ("study/estimates.py", "views"),
 }
 JAVASCRIPT = {"chart.js": {"energy"}}  # an axis that is a share for this measure and a ratio for others
 
@@ -117,7 +117,7 @@ ALL_BINS = (None, -1, 1, 2, 3, 4, 5)
 
 def test_every_measure_that_is_registered_has_its_words():
     from anisoscope.evidence.nulls.registry import METHODS
-    from anisoscope.geometry.registry import methods
+    from anisoscope.geometry.measure_registry import methods
 
     for method in methods():
         word = MEASURES[method.name]

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 
 from anisoscope import Subspace
-from anisoscope.evidence.conclude import conclude
 from anisoscope.evidence.energy import energy_share
-from anisoscope.evidence.fold import Fold
+from anisoscope.evidence.measure_fold import Fold
+from anisoscope.evidence.pool_folds import pool_folds
 from anisoscope.evidence.typed_units import TypedUnits
 from anisoscope.geometry.results import Estimate
 from anisoscope.stats.moments import Moments
@@ -44,7 +44,7 @@ def enrichment_of_batch(n: int, signal: float, seed: int) -> Estimate:
         moments, subspace = Moments.of(table_VD[held::2], higher=False), Subspace(bases[held])
         share = energy_share(moments, subspace)
         folds.append(Fold(subspace, share, moments.second, moments.covariance, VOCABULARY // 2, typed))
-    return conclude(folds, nulls=("haar",), initial=None, resamples=1, seed=0, isotropy=False).enrichment["haar"]
+    return pool_folds(folds, nulls=("haar",), initial=None, resamples=1, seed=0, isotropy=False).enrichment["haar"]
 
 
 SECTIONS = (

@@ -8,11 +8,11 @@ import numpy as np
 import torch
 
 from anisoscope import Subspace, cross_fit
+from anisoscope.evaluate.measure_intervals import MeasureUnits
+from anisoscope.geometry.cloud_parts import Spectrum
 from anisoscope.geometry.isotropy import isoscore_star
-from anisoscope.geometry.material import Spectrum
-from anisoscope.geometry.registry import methods
+from anisoscope.geometry.measure_registry import methods
 from anisoscope.geometry.results import Estimate
-from anisoscope.observe.measure_units import MeasureUnits
 from anisoscope.stats.moments import Moments
 from anisoscope.testing import cloud_of_law, rotation
 from bench.calibration.cells import Row, coverage_row, generator, missed

@@ -20,10 +20,10 @@ from anisoscope.evidence.pooled import Layer, pool
 from anisoscope.evidence.result import Evidence
 from anisoscope.evidence.units import AdditiveUnits, Energies
 from anisoscope.geometry.results import Estimate
-from anisoscope.report.claims import headline
-from anisoscope.report.effects import Effect
-from anisoscope.report.findings import Finding
+from anisoscope.report.ladder_findings import Finding
 from anisoscope.report.reading import Source, Subject
+from anisoscope.report.sections.verdict_section import headline
+from anisoscope.report.window_effects import Effect
 from anisoscope.testing import planted_layers
 from anisoscope.verdict import Verdict
 from anisoscope.vocabulary import MAIN_TIMING, ladder_of

@@ -8,8 +8,8 @@ import numpy as np
 from torch import Tensor
 
 from anisoscope import Subspace, fit_subspace
+from anisoscope.evaluate.small_scale_rows import CONTROLS
 from anisoscope.geometry.tangency import DRAWS, Tangency, tangency
-from anisoscope.observe.local import CONTROLS
 from anisoscope.testing import RADII, elliptical, parallel_sheets, with_duplicates
 from bench.calibration.cells import REJECTION_BAR, Row, rate
 from bench.calibration.section import Limit, Section

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 
-from anisoscope.shape import independent, name_shape
+from anisoscope.bell_rule import independent, name_shape
 from anisoscope.testing import noisy_profile
 from anisoscope.verdict import ABOVE, BELOW, MARGIN
 from bench.calibration.cells import REJECTION_BAR, Row, rate

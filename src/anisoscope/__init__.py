@@ -12,21 +12,21 @@ from anisoscope.version import __version__ as __version__
 
 _HOME = {
     "AnisoscopeError": "errors",
-    "CaptureOptions": "observe.options",
-    "Directions": "stats.directions",
+    "CaptureOptions": "record.scope_options",
+    "Directions": "stats.unit_directions",
     "Estimate": "geometry.results",
     "Evidence": "evidence.result",
-    "EvidenceOptions": "observe.options",
+    "EvidenceOptions": "record.scope_options",
     "Moments": "stats.moments",
     "Neighbours": "geometry.neighbours",
     "Reservoir": "stats.reservoir",
     "Scope": "scope",
     "ScopeWarning": "errors",
-    "SessionOptions": "observe.options",
+    "SessionOptions": "record.scope_options",
     "Subspace": "geometry.subspace",
     "TokenCounts": "stats.counts",
     "UpdateProjection": "intervene.updates",
-    "ablate": "intervene.ablate",
+    "ablate": "intervene.removal",
     "adjust": "evidence.inference",
     "all_reduce": "stats.reduce",
     "average_cosine": "geometry.isotropy",
@@ -52,13 +52,13 @@ _HOME = {
     "masking_rates": "intervene.frequency_weights",
     "neighbourhood_overlap": "geometry.overlap",
     "neighbours": "geometry.neighbours",
-    "open_run": "report.opened",
-    "pairing_share": "evidence.pairing",
+    "open_run": "report.notebook_run",
+    "pairing_share": "evidence.sequence_pairing",
     "participation_ratio": "geometry.isotropy",
     "partition_ratio": "geometry.isotropy",
     "principal_angles": "geometry.subspace",
     "rankme": "geometry.spectra",
-    "register_measure": "geometry.registry",
+    "register_measure": "geometry.measure_registry",
     "register_null": "evidence.nulls.registry",
     "register_proxy": "geometry.subspace",
     "semi_nmf": "geometry.semi_nmf",
@@ -67,8 +67,8 @@ _HOME = {
     "tangent_overlap": "geometry.tangents",
     "top_share": "geometry.isotropy",
     "two_nn": "geometry.dimension",
-    "verify": "evidence.verify",
-    "visible_curvature": "geometry.visible",
+    "verify": "evidence.referee_checks",
+    "visible_curvature": "geometry.visible_curvature",
     "weighted_loss": "intervene.frequency_weights",
 }
 
@@ -85,9 +85,9 @@ if TYPE_CHECKING:
     from anisoscope.evidence.judge import judge as judge
     from anisoscope.evidence.ladder import ladder as ladder
     from anisoscope.evidence.nulls.registry import register_null as register_null
-    from anisoscope.evidence.pairing import pairing_share as pairing_share
+    from anisoscope.evidence.referee_checks import verify as verify
     from anisoscope.evidence.result import Evidence as Evidence
-    from anisoscope.evidence.verify import verify as verify
+    from anisoscope.evidence.sequence_pairing import pairing_share as pairing_share
     from anisoscope.geometry.cka import linear_cka as linear_cka
     from anisoscope.geometry.curvature import curvature as curvature
     from anisoscope.geometry.dimension import gride as gride
@@ -102,10 +102,10 @@ if TYPE_CHECKING:
     from anisoscope.geometry.isotropy import participation_ratio as participation_ratio
     from anisoscope.geometry.isotropy import partition_ratio as partition_ratio
     from anisoscope.geometry.isotropy import top_share as top_share
+    from anisoscope.geometry.measure_registry import register_measure as register_measure
     from anisoscope.geometry.neighbours import Neighbours as Neighbours
     from anisoscope.geometry.neighbours import neighbours as neighbours
     from anisoscope.geometry.overlap import neighbourhood_overlap as neighbourhood_overlap
-    from anisoscope.geometry.registry import register_measure as register_measure
     from anisoscope.geometry.results import Estimate as Estimate
     from anisoscope.geometry.semi_nmf import semi_nmf as semi_nmf
     from anisoscope.geometry.spectra import rankme as rankme
@@ -116,24 +116,24 @@ if TYPE_CHECKING:
     from anisoscope.geometry.subspace import register_proxy as register_proxy
     from anisoscope.geometry.tangency import tangency as tangency
     from anisoscope.geometry.tangents import tangent_overlap as tangent_overlap
-    from anisoscope.geometry.visible import visible_curvature as visible_curvature
-    from anisoscope.intervene.ablate import ablate as ablate
+    from anisoscope.geometry.visible_curvature import visible_curvature as visible_curvature
     from anisoscope.intervene.frequency_weights import document_rates as document_rates
     from anisoscope.intervene.frequency_weights import frequency_weights as frequency_weights
     from anisoscope.intervene.frequency_weights import masking_rates as masking_rates
     from anisoscope.intervene.frequency_weights import weighted_loss as weighted_loss
+    from anisoscope.intervene.removal import ablate as ablate
     from anisoscope.intervene.updates import UpdateProjection as UpdateProjection
-    from anisoscope.observe.options import CaptureOptions as CaptureOptions
-    from anisoscope.observe.options import EvidenceOptions as EvidenceOptions
-    from anisoscope.observe.options import SessionOptions as SessionOptions
     from anisoscope.plugins import load_plugins as load_plugins
-    from anisoscope.report.opened import open_run as open_run
+    from anisoscope.record.scope_options import CaptureOptions as CaptureOptions
+    from anisoscope.record.scope_options import EvidenceOptions as EvidenceOptions
+    from anisoscope.record.scope_options import SessionOptions as SessionOptions
+    from anisoscope.report.notebook_run import open_run as open_run
     from anisoscope.scope import Scope as Scope
     from anisoscope.stats.counts import TokenCounts as TokenCounts
-    from anisoscope.stats.directions import Directions as Directions
     from anisoscope.stats.moments import Moments as Moments
     from anisoscope.stats.reduce import all_reduce as all_reduce
     from anisoscope.stats.reservoir import Reservoir as Reservoir
+    from anisoscope.stats.unit_directions import Directions as Directions
 
 
 def __getattr__(name: str) -> object:

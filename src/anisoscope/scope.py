@@ -19,41 +19,41 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from anisoscope.budget.block_rotation import plan_rounds, require_no_rounds
+from anisoscope.budget.timing import Clock
 from anisoscope.capture.compiled import eagerly
 from anisoscope.capture.schedule import Schedule
 from anisoscope.capture.sites import unwrapped
 from anisoscope.capture.taps import Taps
 from anisoscope.errors import AnisoscopeError, broken
+from anisoscope.evaluate.evaluator import EvaluatorSettings
+from anisoscope.evaluate.judge_sites import Request
+from anisoscope.evaluate.remote.auto import AutoEvaluator
+from anisoscope.evaluate.remote.placement import Where
+from anisoscope.evaluate.row_builders import Row
 from anisoscope.geometry.subspace import Method, Subspace
-from anisoscope.observe.agreement import Said, agreed, parted
 from anisoscope.observe.assemble import FROZEN, Assembly
-from anisoscope.observe.beside import JudgeBeside
-from anisoscope.observe.choosing import choose, frozen_embedding
-from anisoscope.observe.cost import Cost
+from anisoscope.observe.collector import Collector
 from anisoscope.observe.embedding import vocabulary_of
 from anisoscope.observe.finalize import UpdateWait
-from anisoscope.observe.gathering import Gathering
-from anisoscope.observe.judge import Brief
-from anisoscope.observe.judging import Request
-from anisoscope.observe.logged import LoggedValues
-from anisoscope.observe.memory import Memory
-from anisoscope.observe.notices import Notices, show
-from anisoscope.observe.options import CaptureOptions, EvidenceOptions, SessionOptions
-from anisoscope.observe.possible import frozen_note, live_nulls, proxy_names, require_plain, require_possible
-from anisoscope.observe.probing import Probe, ProbeInput
-from anisoscope.observe.provenance import provenance
-from anisoscope.observe.report_file import report_of
-from anisoscope.observe.rounds import plan_rounds, require_no_rounds
-from anisoscope.observe.rows import Row
-from anisoscope.observe.scope_run import ScopeRun, open_together
-from anisoscope.observe.series import Keeper, Series
-from anisoscope.observe.statistics import Between, Observation, Statistics, together, tokens_of
-from anisoscope.observe.tally import Tally
-from anisoscope.observe.timing import Clock
-from anisoscope.observe.trackers import Publisher
-from anisoscope.observe.where import Where
-from anisoscope.observe.worker import Worker
-from anisoscope.stats.reduce import Company
+from anisoscope.observe.observation_cost import Cost
+from anisoscope.observe.probe import Probe, ProbeInput
+from anisoscope.observe.rank_sync import RankStatus, sync_close, sync_step
+from anisoscope.observe.site_selection import choose, frozen_embedding
+from anisoscope.observe.state import ScopeState
+from anisoscope.observe.statistics import Observation, SkippedSteps, Statistics, together, tokens_of
+from anisoscope.observe.token_counts import Tally
+from anisoscope.record.evaluation_worker import Worker
+from anisoscope.record.logged_values import LoggedValues
+from anisoscope.record.notices import Notices, show
+from anisoscope.record.pipeline import Keeper, Series
+from anisoscope.record.report_page import report_of
+from anisoscope.record.run_provenance import provenance
+from anisoscope.record.run_writer import ScopeRun, open_together
+from anisoscope.record.scope_options import CaptureOptions, EvidenceOptions, SessionOptions
+from anisoscope.record.settings_check import frozen_note, live_nulls, proxy_names, require_plain, require_possible
+from anisoscope.record.trackers import Publisher
+from anisoscope.stats.reduce import RankGroup
 from anisoscope.vocabulary import LABEL_NULLS, added, anchor_step
 
 ALWAYS_TOKENS = 2048
@@ -156,7 +156,7 @@ class Scope:
             self._notices.warn(frozen)
         elif views is None and (frozen := frozen_embedding(self.sites)) is not None:
             self._notices.leave_out(frozen)
-        self._company = Company(session.timeout)
+        self._rank_group = RankGroup(session.timeout)
         blocks = f"{len(self.sites.blocks)} block{'' if len(self.sites.blocks) == 1 else 's'}"
         self._watched_model = f"{type(unwrapped(model)).__name__} with {blocks}"
         self._steps, self._labels = steps, capture.labels
@@ -171,16 +171,16 @@ class Scope:
             about = {"model": self._about_model(), "goes_on": goes_on, "steps": steps, "notes": self.notes}
             constant = {"model": type(unwrapped(model)).__name__, "seed": seed}
             about |= {"config": self._config, "constant": constant, "vocabulary": added(), **made}
-            self._run = open_together(store, self._company, self._notices, **about)
+            self._run = open_together(store, self._rank_group, self._notices, **about)
         sink = session.sink if self._run is None else self._run.sink
         self._log_to, self._reports = session.sink, session.report
-        brief = Brief(request, anchor, resumable=session.resumable, keep=isinstance(sink, Keeper))
+        brief = EvaluatorSettings(request, anchor, resumable=session.resumable, keep=isinstance(sink, Keeper))
         told = {"keep_bases": session.keep_bases, "token_text": session.token_text}
         where = Where("host" if self._turns else evaluate, model)
         self._publisher = Publisher(session.log, self._notices)
         self._publisher.to(lambda: session.trackers)
         told |= {"notices": self._notices, "heard": self._publisher.take}
-        self._series = Series(JudgeBeside(brief, lambda: where.device), sink=sink, **told)
+        self._series = Series(AutoEvaluator(brief, lambda: where.device), sink=sink, **told)
         self._logged = LoggedValues(steps)
         self._worker = Worker(self._series.begin, pending=session.pending, on_device=lambda: where.device is not None)
         weakref.finalize(self, _abandoned, self._worker, self._series).atexit = False  # the worker sees to that
@@ -192,7 +192,7 @@ class Scope:
             None if probe is None else Probe(probe, seed=seed),
             capture.reservoir_rows,
             seed,
-            self._company,
+            self._rank_group,
         )
         self._update = UpdateWait(capture.reservoir_rows, seed)
         self._rows, self._seed, self._strict = capture.reservoir_rows, seed, strict
@@ -201,8 +201,8 @@ class Scope:
         self._taken = self._restored = False
         self._open_step: _OpenStep | None = None
         self._resumable = session.resumable
-        self._between = Between()
-        self._window: Gathering | None = None  # what "always" has gathered since the last judgement
+        self._between = SkippedSteps()
+        self._window: Collector | None = None  # what "always" has gathered since the last judgement
         self._tokens_seen = 0
 
     @contextmanager
@@ -298,7 +298,7 @@ class Scope:
         any other name rows ``logged``. About 200 values of a name are kept, the first and the last among them.
         """
         step = self._step if self._open_step is not None else max(self._step - 1, 0)
-        if self._company.leads:
+        if self._rank_group.is_first:
             self._keep(self._logged.log(step, values))
 
     def wait(self) -> None:
@@ -323,13 +323,13 @@ class Scope:
 
     def restore(self, state: bytes) -> None:
         """Go on where ``state`` was taken, in a new scope with the same options."""
-        memory = self._tally.taken_from(Memory.from_bytes(state))
+        memory = self._tally.taken_from(ScopeState.from_bytes(state))
         if self._turns is None:
             require_no_rounds(memory)
         else:
             memory = self._turns.taken_from(memory)
-        if self._company.leads:
-            self._series.remember(memory)
+        if self._rank_group.is_first:
+            self._series.load_state(memory)
         self._step, self._between, self._restored = memory.step, memory.between, True
 
     def close(self, timeout: float | None = None) -> list[int]:
@@ -404,7 +404,7 @@ class Scope:
         always = self._schedule.always
         every = self.sites.layers
         layers = self._schedule.turn(self._step, every) if self._turns is None else self._turns.layers
-        listener = self._window or Gathering(views, seed=self._seed, guard=always, answers=self._tally.wanted)
+        listener = self._window or Collector(views, seed=self._seed, guard=always, answers=self._tally.wanted)
         self._window = listener if always else None
         listener.next_step(
             views,
@@ -426,14 +426,14 @@ class Scope:
     def _finish(self, taps: Taps, began: float) -> None:
         """The end of a step: nothing is lost if this rank fails here, for it says so to the others."""
         listener = taps.listener
-        assert isinstance(listener, Gathering)
+        assert isinstance(listener, Collector)
         listener.end_step()
         error = None
         try:
             self._require_in_place()
             taps.require_heard()
         except Exception as trouble:
-            if self._company.alone or (self._turns is None and not self._schedule.judged(self._step)):
+            if self._rank_group.is_single or (self._turns is None and not self._schedule.judged(self._step)):
                 raise
             error = str(trouble)
         if self._turns is None and not self._schedule.judged(self._step):
@@ -441,8 +441,8 @@ class Scope:
         self._window = None
         statistics = listener.statistics
         self._agree(error, statistics)
-        between, self._between = self._between, Between()
-        statistics = together(statistics, self._company)
+        between, self._between = self._between, SkippedSteps()
+        statistics = together(statistics, self._rank_group)
         refused = "labels are not tried again where steps are accumulated" if self._schedule.always else None
         turns, assembly, step = self._turns, self._assembly, self._step
         whole = turns is None or turns.is_last
@@ -457,7 +457,7 @@ class Scope:
         self._warn_of_missing(observation)
         observation = replace(observation, cost=Cost(watched=taps.seconds + time.perf_counter() - began))
         if turns is not None and not whole:
-            turns.keep(observation if self._company.leads else None)
+            turns.keep(observation if self._rank_group.is_first else None)
             return
         if "embedding" in self.views and self.sites.embedding is not None:
             self._update.hold(observation, self.sites.embedding.module)
@@ -503,14 +503,14 @@ class Scope:
             return
         if self._turns is not None:
             observed = self._turns.complete(observed)
-        if self._company.leads:
+        if self._rank_group.is_first:
             self._worker.submit(observed)
 
     def _agree(self, error: str | None, statistics: Statistics) -> None:
         """All ranks are at the same step and none has failed; together they know when the next observation is."""
         own = tokens_of(statistics) if self._schedule.tokens else 0  # waits for the device, so only where needed
         plan = self._clock.plan(*self._notices.judged, self._worker.waiting + 1)
-        found = agreed(self._company, Said(self._step, error, plan, own, self._between))
+        found = sync_step(self._rank_group, RankStatus(self._step, error, plan, own, self._between))
         self._tokens_seen += found.tokens
         self._schedule.plan(self._step, clock=found.plan, tokens=self._tokens_seen)
         found.require_no_trouble()
@@ -550,10 +550,10 @@ class Scope:
         if self._turns is not None and self._turns.under_way:
             self._series.skip(self._turns.start, self._turns.incomplete)
             self._turns.drop()
-        if self._company.leads:
+        if self._rank_group.is_first:
             self._keep(self._logged.end())
         self._closed = True
-        self._series.dismiss()
+        self._series.release()
         self._worker.stop()
         if dropped:
             self._notices.warn(f"not judged within {timeout:g} s: the observations of steps {dropped}")
@@ -570,7 +570,7 @@ class Scope:
             self.sites, blocks=(), weights=(), embedding=None, output=None, routers=(), lookups=(), inputs=None
         )
         self._publish_at_end()
-        if self._company.leads and (self._notices.observed or self._notices.skipped):
+        if self._rank_group.is_first and (self._notices.observed or self._notices.skipped):
             show(self.summary())
         self._notices.tell()
         self._raise_if_strict()
@@ -587,10 +587,10 @@ class Scope:
 
     def _part(self) -> None:
         """Say goodbye to the other ranks."""
-        if self._company.broken:
+        if self._rank_group.broken:
             return
         try:
-            parted(self._company, self._step)
+            sync_close(self._rank_group, self._step)
         except AnisoscopeError as error:
             self._series.failed(self._step, error)
 
@@ -622,13 +622,13 @@ class _OpenStep:
 def _abandoned(worker: Worker, series: Series) -> None:
     """A scope that was dropped without being closed: its threads end once they have judged what they hold."""
     if not worker.forked:
-        worker.abandon(series.dismiss)
+        worker.abandon(series.release)
 
 
-def _later(between: Between, tokens: int | None, accumulated: bool) -> Between:
+def _later(between: SkippedSteps, tokens: int | None, accumulated: bool) -> SkippedSteps:
     """One more step that was not judged; one that was accumulated is counted in its window."""
     if accumulated:
         return between
     if tokens is None or (between.steps and between.tokens is None):
-        return Between(between.steps + 1, None)
-    return Between(between.steps + 1, (between.tokens or 0) + tokens)
+        return SkippedSteps(between.steps + 1, None)
+    return SkippedSteps(between.steps + 1, (between.tokens or 0) + tokens)

@@ -7,7 +7,7 @@ from torch import nn
 from anisoscope.capture.sites import choose_sites, find_sites
 from anisoscope.capture.taps import Taps
 from anisoscope.errors import BrokenRuleError
-from anisoscope.observe.gathering import Gathering
+from anisoscope.observe.collector import Collector
 from anisoscope.observe.statistics import Observation
 from models.snapshots import batch, tiny
 
@@ -48,7 +48,7 @@ def test_every_projection_is_found_beside_the_mlp(kind):
 def test_their_gradient_is_that_of_the_weight(kind):
     model = built(kind)
     sites = find_sites(model, maps=("attention",))
-    listener = Gathering(("weight",), seed=0)
+    listener = Collector(("weight",), seed=0)
     many = [batch("masked" if kind == "bert" else "causal", seed=seed) for seed in range(4)]
     given = {name: torch.cat([one[name] for one in many]) for name in many[0]}
     with Taps(model, sites, listener):

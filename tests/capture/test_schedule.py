@@ -8,8 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from anisoscope.budget import timing
 from anisoscope.capture.schedule import END, MOST, TURNS, Schedule, next_by_budget, next_by_tokens
-from anisoscope.observe import timing
 from capture.families import batch, build
 from observe.test_scope import small
 
@@ -153,15 +153,15 @@ def test_what_always_samples_stays_inside_its_intervals(monkeypatch):
     monkeypatch.setattr("anisoscope.scope.ALWAYS_TOKENS", 54)
     from anisoscope.capture.sites import find_sites
     from anisoscope.capture.taps import Taps
-    from anisoscope.observe.gathering import Gathering
-    from anisoscope.observe.judge import Brief, Judge
-    from anisoscope.observe.judging import Request
-    from anisoscope.observe.series import Series
+    from anisoscope.evaluate.evaluator import Evaluator, EvaluatorSettings
+    from anisoscope.evaluate.judge_sites import Request
+    from anisoscope.observe.collector import Collector
     from anisoscope.observe.statistics import Observation
+    from anisoscope.record.pipeline import Series
 
     model = build("gpt_neox").eval()
     scope = small(model, steps=200, schedule="always", views=("representation",))
-    everything = Gathering(("representation",))
+    everything = Collector(("representation",))
     start, end = scope._schedule.window(199)
     assert end - start > 40
     for step in range(200):
@@ -172,7 +172,7 @@ def test_what_always_samples_stays_inside_its_intervals(monkeypatch):
             everything.next_step(everything.views, rows=8192, vocabulary=0, most_tokens=0)
             with Taps(model, find_sites(model), everything):
                 model(**inputs).loss.backward()
-    series = Series(Judge(Brief(Request(("pca",), 4, ("all",), ("haar",), 9, 0), anchor=None)))
+    series = Series(Evaluator(EvaluatorSettings(Request(("pca",), 4, ("all",), ("haar",), 9, 0), anchor=None)))
     series.judge(Observation(199, everything.statistics))
     key = ("layer", "view", "proxy", "measure", "null")
     full = {tuple(r[k] for k in key): r for r in series.rows if r["measure"] == "enrichment"}

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from anisoscope import __version__, cli
-from anisoscope.cli import probes
+from anisoscope.cli import machine_probes as probes
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from anisoscope import cli
-from anisoscope.cores import usable_cores
+from anisoscope.cpu_cores import usable_cores
 from anisoscope.data.tokens import prepare
 from anisoscope.errors import AnisoscopeError, BrokenRuleError
 from anisoscope.store.run import create_run, open_run
@@ -218,7 +218,7 @@ def profiled(tmp_path_factory):
     "after", [pytest.param(k, marks=pytest.mark.slow) if k != "model-layers" else k for k in STAGES]
 )
 def test_a_profile_that_was_stopped_goes_on_to_the_same_rows(profiled, tmp_path, monkeypatch, capsys, after):
-    from anisoscope.study import profile
+    from anisoscope.study.profile import profile_study as profile
 
     common, whole = profiled
     write = profile._Profiling._write
@@ -263,7 +263,7 @@ def corpus(folder, documents=40, words=60):
 
 
 def test_a_stopped_pair_ends_with_130_and_says_how_to_go_on(tmp_path, monkeypatch, capsys):
-    from anisoscope.study import pair
+    from anisoscope.study.pair import pair_study as pair
 
     monkeypatch.setattr(pair, "train", lambda *given: False)  # as after Ctrl-C
     assert ended("pair", "--corpus", corpus(tmp_path / "t"), *PAIR.split(), "--out", tmp_path / "run") == 130

@@ -9,14 +9,14 @@ import sys
 import pytest
 
 from anisoscope import open_run
-from anisoscope.cli import guarding
-from anisoscope.cli.guarding import guarded
+from anisoscope.cli import error_handler as guarding
+from anisoscope.cli.error_handler import guarded
 from anisoscope.errors import AnisoscopeError, broken
 from anisoscope.store.files import Folder
 from anisoscope.store.run import create_run
-from anisoscope.study.ending import closing
-from anisoscope.study.resuming import recorded, settings_in
-from anisoscope.study.settings import PairSettings
+from anisoscope.study.pair.pair_settings import PairSettings
+from anisoscope.study.resume_state import recorded, settings_in
+from anisoscope.study.run_closing import closing
 
 HOSTILE = "\x1b]0;owned\x07\x1b[31m[bold]:smile:\u202e"
 

@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from anisoscope import cli
+from anisoscope.escape_text import visible
 from anisoscope.store.files import Folder
 from anisoscope.store.run import create_run
 from anisoscope.store.schema import COLUMNS
-from anisoscope.visible import visible
 
 HOSTILE = '[red]not a colour[/red] \x1b[31m two\nlines \u202e \x9b7m, "quoted"'
 SHOWN = '[red]not a colour[/red] \\x1b[31m two\\nlines \\u202e \\x9b7m, "quoted"'

@@ -60,7 +60,7 @@ def test_wrong_use_is_told_in_one_line(capsys, tmp_path):
 
 
 def test_ctrl_c_leaves_a_run_that_says_interrupted(capsys, tmp_path, monkeypatch):
-    from anisoscope.study import theory
+    from anisoscope.study.theory import theory_study as theory
 
     def stopped(*_):
         raise KeyboardInterrupt

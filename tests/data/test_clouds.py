@@ -10,8 +10,8 @@ import torch
 from safetensors.torch import save_file
 
 from anisoscope import AnisoscopeError
-from anisoscope.data import clouds
-from anisoscope.data.clouds import open_cloud
+from anisoscope.data import cloud_files as clouds
+from anisoscope.data.cloud_files import open_cloud
 
 X = np.random.default_rng(0).normal(size=(1000, 5)).astype(np.float32)
 

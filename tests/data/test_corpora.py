@@ -6,7 +6,8 @@ from collections import Counter
 import pytest
 
 from anisoscope import AnisoscopeError
-from anisoscope.data import enwik8, hub, textfiles
+from anisoscope.data import corpus_hub as hub
+from anisoscope.data import enwik8, textfiles
 from anisoscope.data.corpora import load_corpus
 
 

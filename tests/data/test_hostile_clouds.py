@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from anisoscope.data import enwik8
-from anisoscope.data.clouds import open_cloud
+from anisoscope.data.cloud_files import open_cloud
 from anisoscope.errors import AnisoscopeError
-from anisoscope.study.measure import measure_cloud
+from anisoscope.study.measure.measure_study import measure_cloud
 
 
 def npz(path, shape, held, fortran=False):
@@ -33,7 +33,7 @@ def test_an_archive_that_holds_other_bytes_than_it_says_is_damaged(tmp_path):
 
 @pytest.mark.parametrize("fortran", [False, True])
 def test_an_array_larger_than_the_machine_is_refused_before_it_is_read(tmp_path, monkeypatch, fortran):
-    monkeypatch.setattr("anisoscope.capacity.available_memory", lambda: 1 << 20)
+    monkeypatch.setattr("anisoscope.machine_capacity.available_memory", lambda: 1 << 20)
     file = npz(tmp_path / "a.npz", (100, 10_000), 4_000_000, fortran)
     with pytest.raises(AnisoscopeError, match=r"needs about .* GiB, and 0\.0 are free"):
         measure_cloud(open_cloud(file).chunks())

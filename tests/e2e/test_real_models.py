@@ -9,12 +9,12 @@ import pytest
 import torch
 from rich.console import Console
 
+from anisoscope.jobs.progress_display import JobLines
 from anisoscope.models.loading import describe, load, locate
-from anisoscope.study.examination import read_text
 from anisoscope.study.model_settings import ProfileSettings
-from anisoscope.study.options import made_of
-from anisoscope.study.overseeing import JobLines
-from anisoscope.study.profile import profile
+from anisoscope.study.profile.profile_study import profile
+from anisoscope.study.setting_fields import made_of
+from anisoscope.study.tokenized_text import read_text
 
 pytestmark = pytest.mark.slow
 FAST = {

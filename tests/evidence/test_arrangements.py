@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from anisoscope import Subspace, cross_fit_weight, judge
-from anisoscope.evidence.conclude import conclude
-from anisoscope.evidence.fold import prepare
+from anisoscope.evidence.measure_fold import measure_fold
+from anisoscope.evidence.pool_folds import pool_folds
 from anisoscope.testing import rotation
 from anisoscope.verdict import outcome_of
 from reference import slow_arrangements as slow
@@ -71,8 +71,8 @@ def test_many_arrangements_leave_the_draws_to_decide():
 def test_a_lone_layer_can_be_told_by_its_isotropy_gain_among_all(family, resamples, frames):
     g = torch.randn(64, 9, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     proxy = Subspace(torch.eye(6, 2, dtype=torch.float64))
-    fold = prepare(g, proxy, nulls=(), groups=None, others={}, resamples=resamples, seed=0)
-    found = conclude([fold], nulls=(), initial=None, resamples=resamples, seed=0, family=family)
+    fold = measure_fold(g, proxy, nulls=(), groups=None, others={}, resamples=resamples, seed=0)
+    found = pool_folds([fold], nulls=(), initial=None, resamples=resamples, seed=0, family=family)
     assert found.isotropy_gain_p_floor == pytest.approx(2 / (frames + 1))
     assert (family * found.isotropy_gain_p_floor <= 0.05) == (resamples != 99)
 

@@ -10,7 +10,7 @@ from scipy import stats
 from anisoscope.errors import BrokenRuleError
 from anisoscope.evidence.correlation import FEWEST_FOR_TAILS, correlations
 from anisoscope.evidence.energy import row_energies
-from anisoscope.evidence.frequency import (
+from anisoscope.evidence.frequency_evidence import (
     ByUnit,
     by_type,
     enrichment_by_bin,

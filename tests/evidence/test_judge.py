@@ -20,8 +20,8 @@ from anisoscope import (
     verify,
 )
 from anisoscope.evidence.cross_fit import fold_of
-from anisoscope.evidence.fold import additive_units
 from anisoscope.evidence.inference import _studentised, two_sided_p
+from anisoscope.evidence.measure_fold import additive_units
 from anisoscope.evidence.units import BilinearUnits
 from anisoscope.testing import rotation, sphere
 from reference import slow_evidence as slow

@@ -9,7 +9,8 @@ import torch
 from anisoscope import Moments, Subspace, energy_share, fit_subspace, judge, pairing_share
 from anisoscope.evidence import isotropy_gain
 from anisoscope.evidence.isotropy_gain import isotropy_gains
-from anisoscope.evidence.pairing import sequence_null
+from anisoscope.evidence.random_tables import haar_frames, haar_weights
+from anisoscope.evidence.sequence_pairing import sequence_null
 from anisoscope.evidence.shared import Shared
 from anisoscope.evidence.spectral import (
     aligned,
@@ -19,7 +20,6 @@ from anisoscope.evidence.spectral import (
     haar_draws_of_folds,
     normal_draws,
 )
-from anisoscope.evidence.tables import haar_frames, haar_weights
 from anisoscope.testing import rotation
 from reference import slow_evidence as slow
 

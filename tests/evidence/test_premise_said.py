@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from anisoscope.report.local import local_section
 from anisoscope.report.reading import read
+from anisoscope.report.sections.small_scale import local_section
 from anisoscope.report.tree import Text
 from anisoscope.store.run import create_run
 

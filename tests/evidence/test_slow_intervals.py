@@ -9,9 +9,9 @@ from scipy import stats
 
 from anisoscope import Subspace, cross_fit, cross_fit_weight, judge
 from anisoscope.evidence import typed_units
-from anisoscope.evidence.conclude import conclude
 from anisoscope.evidence.energy import energy_share
-from anisoscope.evidence.fold import Fold
+from anisoscope.evidence.measure_fold import Fold
+from anisoscope.evidence.pool_folds import pool_folds
 from anisoscope.evidence.pooled import Layer, pool
 from anisoscope.evidence.typed_units import TypedUnits
 from anisoscope.stats.moments import Moments
@@ -154,7 +154,7 @@ def test_the_table_of_an_embedding_is_made_again_without_each_sequence(seed, mos
         folds.append(
             Fold(subspace, energy_share(moments, subspace), moments.second, moments.covariance, len(here), units)
         )
-    found = conclude(folds, nulls=("haar",), initial=None, resamples=9, seed=0, isotropy=False)
+    found = pool_folds(folds, nulls=("haar",), initial=None, resamples=9, seed=0, isotropy=False)
     sequences = [[(int(k), row.numpy()) for k, row in zip(*one, strict=True)] for one in zip(kinds, rows, strict=True)]
 
     def statistic(kept):

@@ -8,7 +8,7 @@ import torch
 
 from anisoscope import Subspace, curvature, verify
 from anisoscope.evidence.local_checks import Half, curvature_along
-from anisoscope.evidence.verify import _two_halves
+from anisoscope.evidence.referee_checks import _two_halves
 from anisoscope.testing import rotation
 from reference import slow, slow_curvature, slow_energy, slow_jackknife, slow_rotations, slow_verify
 from reference.slow_evidence import isoscore_star

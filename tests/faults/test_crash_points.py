@@ -7,8 +7,8 @@ import pytest
 
 from anisoscope import AnisoscopeError, open_run
 from anisoscope.store.run import create_run
-from anisoscope.study.pair import pair, resume
-from anisoscope.study.saved import whole_checkpoints
+from anisoscope.study.pair.pair_study import pair, resume
+from anisoscope.study.saved_checkpoints import whole_checkpoints
 from faults.conftest import ALL
 from faults.shim import every_state
 from study.jobs import Quiet, assert_same, settings

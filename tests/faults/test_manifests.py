@@ -11,10 +11,10 @@ import pytest
 
 from anisoscope.store.recorded import manifest_to_bytes
 from anisoscope.store.run import create_run, open_run
-from anisoscope.study.ablate_settings import AblateSettings
-from anisoscope.study.intervene_settings import InterveneSettings
+from anisoscope.study.ablate.ablate_settings import AblateSettings
+from anisoscope.study.intervene.intervene_settings import InterveneSettings
 from anisoscope.study.model_settings import Examination, HistoryPlan, ProfileSettings
-from anisoscope.study.settings import PairSettings
+from anisoscope.study.pair.pair_settings import PairSettings
 from faults.conftest import ALL
 from faults.test_errors import said
 from models.snapshots import letters, save, tiny
@@ -77,7 +77,7 @@ def changed(manifest, path, odd):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kind", ["intervene", "ablate", "checkpoints", "profile", "pair"])
 def test_a_field_of_another_kind_is_an_answer_or_one_line(tmp_path, monkeypatch, counted, kind):
-    monkeypatch.setattr("anisoscope.study.pool._serial", lambda *_: None)  # no job is begun
+    monkeypatch.setattr("anisoscope.jobs.job_pool._serial", lambda *_: None)  # no job is begun
     with create_run(tmp_path / "run", kind=kind) as run:
         row = {"step": 0, "measure": "loss", "variant": "held-out", "value": 1.0, "model": "a", "seed": 0}
         run.write("a", [row | {"role": "decoder"}])

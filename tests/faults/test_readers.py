@@ -18,22 +18,24 @@ from hypothesis import strategies as st
 from safetensors.numpy import save
 
 from anisoscope.data import enwik8
-from anisoscope.data.clouds import open_cloud
+from anisoscope.data.cloud_files import open_cloud
 from anisoscope.data.tokeniser_files import load_tokeniser
 from anisoscope.errors import AnisoscopeError, BrokenRuleError
+from anisoscope.jobs.job_pool import JobResources
 from anisoscope.models.cards import describe
 from anisoscope.models.fingerprints import fingerprint
 from anisoscope.models.located import locate
 from anisoscope.store.recorded import manifest_from_bytes
 from anisoscope.store.run import create_run, open_run
-from anisoscope.study import ablate, checkpoints, intervene
-from anisoscope.study.ablate_settings import AblateSettings
-from anisoscope.study.intervene_settings import InterveneSettings
+from anisoscope.study.ablate import removal_study as ablate
+from anisoscope.study.ablate.ablate_settings import AblateSettings
+from anisoscope.study.checkpoints import history_study as checkpoints
+from anisoscope.study.intervene import intervention_study as intervene
+from anisoscope.study.intervene.intervene_settings import InterveneSettings
 from anisoscope.study.model_settings import Examination, HistoryPlan
-from anisoscope.study.options import made_of, read_toml
-from anisoscope.study.pool import Means
-from anisoscope.study.recipe import Recipe, load_recipe
-from anisoscope.study.reproduction import _begin
+from anisoscope.study.reproduce.recipe import Recipe, load_recipe
+from anisoscope.study.reproduce.recipe_run import _begin
+from anisoscope.study.setting_fields import made_of, read_toml
 from faults.conftest import ALL
 from models.snapshots import save as save_model
 from models.snapshots import tiny
@@ -142,7 +144,7 @@ def resumed(kind):
         made = folder / "made"
         made.mkdir(exist_ok=True)
         (made / "manifest.json").write_bytes(content)
-        kind.resumed(made, Means(), Refusing())
+        kind.resumed(made, JobResources(), Refusing())
 
     return read
 

@@ -8,12 +8,12 @@ import torch
 from scipy import stats
 
 from anisoscope import levina_bickel, neighbours, two_nn
+from anisoscope.geometry.cloud_parts import Material
 from anisoscope.geometry.controls import Elliptical, elliptical_like, gaussian_like
-from anisoscope.geometry.material import Material
+from anisoscope.geometry.measure_registry import methods, register_measure, unregister_measure
 from anisoscope.geometry.neighbours import neighbours_of_first
-from anisoscope.geometry.registry import methods, register_measure, unregister_measure
 from anisoscope.geometry.results import Estimate
-from anisoscope.study.measure import measure_cloud
+from anisoscope.study.measure.measure_study import measure_cloud
 from anisoscope.testing import gaussian, lattice, sphere, with_duplicates
 
 SHAPES = [(400, 5), (40, 30), (12, 40), (3, 2), (4, 9)]

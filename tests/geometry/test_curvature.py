@@ -6,10 +6,10 @@ import torch
 from scipy import stats
 
 from anisoscope import Subspace, curvature, two_nn, visible_curvature
-from anisoscope.geometry import judged as sampling
 from anisoscope.geometry import neighbours as search
+from anisoscope.geometry import sample_points as sampling
 from anisoscope.geometry.curvature import _root
-from anisoscope.geometry.judged import MOST_POINTS, judged, overlap_error
+from anisoscope.geometry.sample_points import MOST_POINTS, judged, overlap_error
 from anisoscope.geometry.second_form import coefficients, local_pca, own_share, second_forms
 from anisoscope.testing import gaussian, plane, rotation, sphere, with_duplicates
 from geometry import manifolds

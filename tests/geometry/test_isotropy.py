@@ -21,7 +21,7 @@ from anisoscope import (
     top_share,
 )
 from anisoscope.geometry.noise import noise_effective_rank, noise_participation, noise_top_share
-from anisoscope.stats.directions import UnitSum
+from anisoscope.stats.unit_directions import UnitSum
 from anisoscope.testing import cone, gaussian, rotation
 from reference import slow
 

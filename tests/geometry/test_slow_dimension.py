@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from anisoscope import gride, levina_bickel, two_nn
-from anisoscope.geometry.material import Material
-from anisoscope.geometry.registry import methods
+from anisoscope.geometry.cloud_parts import Material
+from anisoscope.geometry.measure_registry import methods
 from anisoscope.testing import elliptical, lattice, plane
 from reference import slow, slow_dimension
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from anisoscope import average_cosine, effective_rank, isoscore, local_isotropy, top_share
-from anisoscope.stats.directions import UnitSum
 from anisoscope.stats.moments import Moments
+from anisoscope.stats.unit_directions import UnitSum
 from anisoscope.testing import elliptical
 from reference import slow
 

@@ -6,7 +6,7 @@ import torch
 from anisoscope import Scope
 from anisoscope.capture.sites import find_sites
 from anisoscope.capture.taps import Taps
-from anisoscope.observe.gathering import Gathering
+from anisoscope.observe.collector import Collector
 from capture.families import batch, build
 
 pytestmark = [
@@ -63,7 +63,7 @@ def test_no_hook_waits_for_the_device(rows, most_tokens):
     model = build("gpt_neox").cuda().train()
     inputs = on_gpu(sequences=12)
     options = {"rows": rows, "vocabulary": 40, "most_tokens": most_tokens}
-    listener = Gathering(VIEWS, guard=rows == 0)
+    listener = Collector(VIEWS, guard=rows == 0)
     listener.next_step(VIEWS, **options)
     sites = find_sites(model)
 
@@ -77,7 +77,7 @@ def test_no_hook_waits_for_the_device(rows, most_tokens):
     listener.end_step()
     torch.cuda.synchronize()
     waits = []
-    call = Gathering
+    call = Collector
 
     class Watching(call):
         """Waiting for the device is an error inside every call of the listener, and allowed in the model's own code."""

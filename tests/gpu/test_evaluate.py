@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from anisoscope import Scope
-from anisoscope.observe import judges
-from anisoscope.observe.options import EvidenceOptions
+from anisoscope.evaluate.remote import evaluator_pool as judges
+from anisoscope.record.scope_options import EvidenceOptions
 from capture.families import batch, build
 
 pytestmark = [
@@ -71,7 +71,7 @@ def test_rows_are_those_of_the_host():
 
 def test_several_processes_say_what_one_says(monkeypatch):
     several, _ = rows("host")
-    monkeypatch.setattr(judges, "judges_for_cores", lambda: 1)
+    monkeypatch.setattr(judges, "evaluators_for_cores", lambda: 1)
     one, _ = rows("host")
     for a, b in zip(several, one, strict=True):
         for name, value in a.items():

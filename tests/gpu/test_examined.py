@@ -6,17 +6,17 @@ import pytest
 import torch
 from rich.console import Console
 
+from anisoscope.evaluate.evaluator import Evaluator, EvaluatorSettings
+from anisoscope.jobs.progress_display import JobLines
 from anisoscope.models.loading import describe, locate
-from anisoscope.observe.choosing import choose
 from anisoscope.observe.finalize import finalize
-from anisoscope.observe.judge import Brief, Judge
 from anisoscope.observe.offline import observe_model
-from anisoscope.observe.probing import Probe
-from anisoscope.study.examination import loaded, read_text, twin
-from anisoscope.study.layers import draw, vectors_of
+from anisoscope.observe.probe import Probe
+from anisoscope.observe.site_selection import choose
 from anisoscope.study.model_settings import ProfileSettings
-from anisoscope.study.options import made_of
-from anisoscope.study.overseeing import JobLines
+from anisoscope.study.profile.layer_measures import draw, vectors_of
+from anisoscope.study.setting_fields import made_of
+from anisoscope.study.tokenized_text import loaded, read_text, twin
 from models.snapshots import letters, save, tiny
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -44,7 +44,7 @@ def described(kind, folder):
 def judged(models, card, given):
     """Rows of the last of some models, each judged after the one before."""
     reading = read_text(card, given, sequences=16)
-    judge, rows = Judge(Brief(given.request(), None)), []
+    judge, rows = Evaluator(EvaluatorSettings(given.request(), None)), []
     for step, model in enumerate(models):
         seen = observe_model(
             model, choose(model, None, None), reading.chunks(given), step=step, seed=reading.seed, targets=True
@@ -114,7 +114,7 @@ def test_a_device_map_places_the_model(text, tmp_path):
 @pytest.mark.parametrize("changed", [{}, {"precision": "bf16"}, {"device_map": "auto"}])
 def test_a_profile_is_made_on_the_gpu(changed, text, tmp_path):
     from anisoscope.store.run import open_run
-    from anisoscope.study.profile import profile
+    from anisoscope.study.profile.profile_study import profile
 
     path = save(tiny("llama"), tmp_path / "model")
     found = []
@@ -132,11 +132,11 @@ def test_a_profile_is_made_on_the_gpu(changed, text, tmp_path):
 
 
 def test_a_history_is_studied_on_the_gpu(text, tmp_path):
+    from anisoscope.jobs.job_pool import JobResources
     from anisoscope.store.run import open_run
-    from anisoscope.study.checkpoints import studied
+    from anisoscope.study.checkpoints.history_study import studied
     from anisoscope.study.model_settings import Examination, HistoryPlan
-    from anisoscope.study.options import part_of
-    from anisoscope.study.pool import Means
+    from anisoscope.study.setting_fields import part_of
 
     for step in (0, 10, 20):
         save(tiny("llama", seed=step), tmp_path / "history" / f"checkpoint-{step}")
@@ -144,7 +144,7 @@ def test_a_history_is_studied_on_the_gpu(text, tmp_path):
     for device in ("cpu", "cuda"):
         given = part_of(settings(text, device=device), Examination)
         out = tmp_path / f"run-{device}"
-        run = studied([str(tmp_path / "history")], given, HistoryPlan(probe=0), Means(), quiet(), out=out)
+        run = studied([str(tmp_path / "history")], given, HistoryPlan(probe=0), JobResources(), quiet(), out=out)
         rows = open_run(run.path).table().to_pylist()
         keep = [r for r in rows if r["view"] and r["measure"] == "energy"]
         found.append({(r["step"], r["timing"], *(r[k] for k in KEY)): r["value"] for r in keep})

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from anisoscope import Scope, SessionOptions
-from anisoscope.observe.metrics import metrics
+from anisoscope.record.metric_names import metrics
 from observe.nano import NanoGPT, text, train
 
 OBSERVED = [0, 2, 5]

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from anisoscope import Scope, ScopeWarning, SessionOptions
-from anisoscope.observe.trackers import Trackio
+from anisoscope.record.trackers import Trackio
 from observe.nano import NanoGPT, text, train
 
 OBSERVED = [0, 2, 5]

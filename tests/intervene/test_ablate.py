@@ -11,7 +11,7 @@ from scipy import stats
 from anisoscope import ablate, register_proxy
 from anisoscope.errors import AnisoscopeError
 from anisoscope.geometry.subspace import unregister_proxy
-from anisoscope.intervene import ablate as module
+from anisoscope.intervene import removal as module
 from anisoscope.intervene.directions import Removal, Tokens
 from anisoscope.intervene.edits import Edits
 from anisoscope.intervene.effects import cost_of

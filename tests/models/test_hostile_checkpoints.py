@@ -11,7 +11,7 @@ from safetensors.numpy import save_file
 
 from anisoscope.errors import AnisoscopeError
 from anisoscope.models.fingerprints import fingerprint, weight_files
-from anisoscope.study.histories import checked, origins_of
+from anisoscope.study.checkpoints.histories import checked, origins_of
 
 
 def planted(folder, seed):

@@ -9,8 +9,8 @@ import huggingface_hub.errors
 import pytest
 
 from anisoscope.errors import AnisoscopeError, BrokenRuleError
-from anisoscope.models.hub import cached, forget, is_here, refs, require_revisions, snapshot, subfolders
-from anisoscope.study.histories import labels_of, origins_of
+from anisoscope.models.model_hub import cached, forget, is_here, refs, require_revisions, snapshot, subfolders
+from anisoscope.study.checkpoints.histories import labels_of, origins_of
 from models.snapshots import cache_model, offline, tiny
 
 

@@ -10,8 +10,8 @@ from safetensors.numpy import save_file
 from safetensors.torch import save_file as save_torch
 
 from anisoscope.errors import AnisoscopeError, DamagedFileError
+from anisoscope.models.checkpoint_integrity import Checkpoint, inspect
 from anisoscope.models.fingerprints import SKETCH, fingerprint
-from anisoscope.models.integrity import Checkpoint, inspect
 
 STEPS = (0, 1, 2, 4, 8, 100, 1000, 2000, 3000, 4000)
 

@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from anisoscope.observe.choosing import choose
+from anisoscope.evaluate.evaluator import Evaluator, EvaluatorSettings
+from anisoscope.evaluate.judge_sites import Request
 from anisoscope.observe.embedding import type_folds
 from anisoscope.observe.finalize import finalize, with_change
-from anisoscope.observe.judge import Brief, Judge
-from anisoscope.observe.judging import Request
 from anisoscope.observe.offline import observe_model
+from anisoscope.observe.site_selection import choose
 from models.snapshots import batch, tiny
 
 REQUEST = Request(("pca",), 3, ("all",), ("haar", "axes", "targets"), 99, seed=0)
@@ -24,7 +24,7 @@ def seen():
 
 def judged(seen, ids, after):
     observed = with_change(finalize(seen, rows=64, seed=0), ids, seen.embedding, after, rows=64, seed=0)
-    return observed, Judge(Brief(REQUEST, None)).judged(observed).rows
+    return observed, Evaluator(EvaluatorSettings(REQUEST, None)).judged(observed).rows
 
 
 def test_its_moments_are_those_of_the_difference_of_two_tables(seen):

@@ -14,9 +14,9 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 from anisoscope import AnisoscopeError, Scope
+from budget.test_block_rotation import half
 from capture.families import batch, build
 from observe.grouped import grouped
-from observe.test_rounds import half
 
 STEPS, SIZES = 3, ((12, 10), (12, 10), (12, 5))  # the last batch is uneven
 OPTIONS = {"steps": STEPS, "rank": 4, "resamples": 49, "strict": True, "schedule": 1, "anchor": 1, "timeout": 30}

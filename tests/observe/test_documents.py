@@ -5,15 +5,15 @@ import torch
 from torch import nn
 
 from anisoscope.capture.sites import SiteKey
+from anisoscope.evaluate.sampled_units import held_units, typed_units
 from anisoscope.geometry.subspace import Subspace
-from anisoscope.observe.choosing import choose
 from anisoscope.observe.embedding import type_folds
 from anisoscope.observe.finalize import finalize
-from anisoscope.observe.kept_units import held_units, typed_units
 from anisoscope.observe.offline import observe_model
+from anisoscope.observe.site_selection import choose
 from anisoscope.scope import Scope
 from anisoscope.stats.hashing import second_fold
-from anisoscope.study.folds import fold_seed
+from anisoscope.study.fold_seed import fold_seed
 
 pytestmark = pytest.mark.filterwarnings("ignore::anisoscope.errors.ScopeWarning")  # test_notices.py is about them
 

@@ -7,12 +7,12 @@ import torch
 
 from anisoscope import Scope
 from anisoscope.errors import AnisoscopeError
-from anisoscope.observe.choosing import choose
+from anisoscope.evaluate.evaluator import Evaluator, EvaluatorSettings
+from anisoscope.evaluate.judge_sites import Request
 from anisoscope.observe.finalize import finalize
-from anisoscope.observe.judge import Brief, Judge
-from anisoscope.observe.judging import Request
 from anisoscope.observe.offline import observe_model, shares_of
-from anisoscope.observe.probing import Probe
+from anisoscope.observe.probe import Probe
+from anisoscope.observe.site_selection import choose
 from capture.families import VOCABULARY, batch, build
 
 NULLS = ("haar", "normal", "pairing", "axes", "init", "targets", "targets-uniform")
@@ -36,7 +36,7 @@ def outside(model, chunks, **options):
 
 
 def judged(seen, request=REQUEST):
-    return Judge(Brief(request, 3)).judged(finalize(seen, rows=8192, seed=0)).rows
+    return Evaluator(EvaluatorSettings(request, 3)).judged(finalize(seen, rows=8192, seed=0)).rows
 
 
 def by_key(rows):

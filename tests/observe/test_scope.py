@@ -12,7 +12,7 @@ from torch import nn
 from anisoscope import Scope, cross_fit
 from anisoscope.capture.sites import find_sites
 from anisoscope.capture.taps import Listener, Taps
-from anisoscope.observe.gathering import Gathering
+from anisoscope.observe.collector import Collector
 from anisoscope.observe.statistics import Name
 from anisoscope.stats.hashing import as_key, mix, sequence_keys
 from capture.families import FAMILIES, batch, build
@@ -300,7 +300,7 @@ def test_memory_does_not_grow_with_tokens():
     sizes = []
     for micro in (4, 12):
         model = build("gpt2")
-        observation = Gathering(("representation",), rows=32)
+        observation = Collector(("representation",), rows=32)
         with Taps(model, find_sites(model), observation):
             for i in range(micro):
                 model(**batch(seed=i, sequences=12)).loss.backward()
@@ -360,15 +360,15 @@ def test_statistics_take_memory_of_the_width_and_not_of_the_tokens():
 def test_masked_positions_meet_masked_positions():
     """In a masked language model pairing permutes inside strata: the share is that of the pure function with them."""
     from anisoscope import fit_subspace, pairing_share
-    from anisoscope.observe.gathering import Gathering
-    from anisoscope.observe.kept_units import stacked_sequences
+    from anisoscope.evaluate.sampled_units import stacked_sequences
+    from anisoscope.observe.collector import Collector
     from anisoscope.observe.statistics import Observation
 
     g = torch.Generator().manual_seed(0)
     inputs = batch(sequences=24, padded=True)
     labels = torch.where((torch.rand(24, 9, generator=g) < 0.3) & inputs["attention_mask"].bool(), 5, -100)
     model = build("bert").eval()
-    listener = Gathering(("weight",))
+    listener = Collector(("weight",))
     with Taps(model, find_sites(model), listener):
         model(**(inputs | {"labels": labels})).loss.backward()
     observed = Observation(0, listener.statistics)

@@ -217,7 +217,7 @@ def test_an_error_inside_a_hook_never_reaches_the_training(monkeypatch):
     def failing(*args, **kwargs):
         raise MemoryError("no room")
 
-    monkeypatch.setattr("anisoscope.observe.gathering.Running.start", failing)
+    monkeypatch.setattr("anisoscope.observe.collector.Running.start", failing)
     model = build(NAME)
     scope = small(model, schedule=1, strict=False)
     with scope.step():

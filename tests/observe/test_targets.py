@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from anisoscope import EvidenceOptions, Scope, ScopeWarning
-from anisoscope.observe.targets import other_labels
+from anisoscope.observe.label_passes import other_labels
 from capture.families import batch, build
 from observe.test_scope import chosen, small, train
 
@@ -33,7 +33,7 @@ def test_training_is_bit_identical_with_targets_and_probe():
 
 def test_with_the_same_labels_the_extra_pass_gives_the_same_gradients(monkeypatch):
     """Dropout is on: only the random state of the first pass can make them equal."""
-    monkeypatch.setattr("anisoscope.observe.targets.other_labels", lambda labels, *_: labels)
+    monkeypatch.setattr("anisoscope.observe.label_passes.other_labels", lambda labels, *_: labels)
     model = build("gpt2").train()
     scope = small(model, targets=True, schedule=[0])
     with scope.step():
@@ -53,7 +53,7 @@ def test_every_number_under_other_labels_is_that_of_a_slow_reference(monkeypatch
         seen.append((null, other_labels(labels, tokens, null, ids, generator)))
         return seen[-1][1]
 
-    monkeypatch.setattr("anisoscope.observe.targets.other_labels", recorded)
+    monkeypatch.setattr("anisoscope.observe.label_passes.other_labels", recorded)
     model = build("gpt_neox").eval()
     scope = small(model, targets=True, schedule=[0], views=("representation",))
     with scope.step():

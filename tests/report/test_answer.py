@@ -4,10 +4,10 @@ import pytest
 
 from anisoscope.report.answer import answer
 from anisoscope.report.choices import combinations
-from anisoscope.report.findings import findings
-from anisoscope.report.front import fronts, ladder_table
-from anisoscope.report.limits import limits
+from anisoscope.report.ladder_findings import findings
 from anisoscope.report.reading import Choice, read
+from anisoscope.report.sections.first_screen import fronts, ladder_table
+from anisoscope.report.sections.limits import limits
 from anisoscope.store.run import create_run
 from report.test_claims import NULLS, numbers, passing, plant_run, pooled
 

@@ -7,10 +7,18 @@ import pytest
 from tests.test_verdict import PLANTED
 
 from anisoscope.report.claim_table import claim_table
-from anisoscope.report.claims import headline, missed, other_view, rule, sentence, tone, verdict_section
-from anisoscope.report.expected import EXPECTED, expectations
-from anisoscope.report.findings import finding, findings
+from anisoscope.report.ladder_findings import finding, findings
 from anisoscope.report.reading import read
+from anisoscope.report.sections.expectations import EXPECTED, expectations
+from anisoscope.report.sections.verdict_section import (
+    headline,
+    missed,
+    other_view,
+    rule,
+    sentence,
+    tone,
+    verdict_section,
+)
 from anisoscope.report.tree import LadderFigure
 from anisoscope.report.view import view
 from anisoscope.store.run import create_run

@@ -5,10 +5,10 @@ import math
 import numpy as np
 import pytest
 
-from anisoscope.report.comparison import comparison_section, ratio
-from anisoscope.report.effects import Effect
 from anisoscope.report.reading import read
+from anisoscope.report.sections.run_comparison import comparison_section, ratio
 from anisoscope.report.tree import Table
+from anisoscope.report.window_effects import Effect
 from report.test_claims import passing, plant_run
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from anisoscope.cli import main
 from anisoscope.errors import AnisoscopeError
-from anisoscope.report.figures import HUES, WIDTHS, caption_tex, draw_figures, figure_parts
+from anisoscope.report.paper_figures import HUES, WIDTHS, caption_tex, draw_figures, figure_parts
 from anisoscope.report.paper_tables import paper_tables
 from anisoscope.report.reading import read
 from anisoscope.report.tex import tex

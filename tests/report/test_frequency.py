@@ -2,10 +2,10 @@
 
 import pytest
 
-from anisoscope.report.frequency import frequency_section
-from anisoscope.report.local import local_section
 from anisoscope.report.make import make_report
 from anisoscope.report.reading import read
+from anisoscope.report.sections.frequency_section import frequency_section
+from anisoscope.report.sections.small_scale import local_section
 from anisoscope.report.tree import Figure, Table, Text
 from anisoscope.report.view import view
 from anisoscope.store.run import create_run

@@ -7,8 +7,8 @@ import time
 import pytest
 
 from anisoscope.errors import AnisoscopeError
-from anisoscope.report.figures import draw_figures
 from anisoscope.report.make import make_report
+from anisoscope.report.paper_figures import draw_figures
 from anisoscope.report.reading import read
 from anisoscope.report.view import view
 from report.kinds import KINDS, STUDIES, grown, made

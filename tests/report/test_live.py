@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from anisoscope.cli import main
+from anisoscope.cli.page_server import PageServer
 from anisoscope.errors import AnisoscopeError
 from anisoscope.report.headline import headline_lines, sparkline
 from anisoscope.report.live import Follower
 from anisoscope.report.make import make_report
 from anisoscope.report.reading import read
-from anisoscope.report.serve import PageServer
 from anisoscope.store.run import create_run, open_run
 from report.planted import RANK, STEPS, TOTAL, evidence, plant
 from report.test_chromium import browser, sync_api, until

@@ -2,23 +2,23 @@
 
 import pytest
 
-from anisoscope.report.figures import draw_figures
-from anisoscope.report.laboratory import OPEN_CLAIM, Laboratory
 from anisoscope.report.make import make_report
+from anisoscope.report.paper_figures import draw_figures
 from anisoscope.report.reading import read
-from anisoscope.report.theory import bounds_blocks, headline, verdict_section
+from anisoscope.report.sections.theory.laboratory import OPEN_CLAIM, Laboratory
+from anisoscope.report.sections.theory.theory_page import bounds_blocks, headline, verdict_section
 from anisoscope.report.view import view
 from anisoscope.store.run import create_run
 from report import browser as finder
 from report.test_chromium import ALL_DRAWN, until
-from study.test_theory import SMALL, Silent
+from study.theory.test_theory_study import SMALL, Silent
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    from anisoscope.study.options import made_of
-    from anisoscope.study.theory import theory
-    from anisoscope.study.theory_settings import Laboratory
+    from anisoscope.study.setting_fields import made_of
+    from anisoscope.study.theory.theory_settings import Laboratory
+    from anisoscope.study.theory.theory_study import theory
 
     return theory(made_of(Laboratory, SMALL), Silent(), out=tmp_path_factory.mktemp("theory") / "lab")
 

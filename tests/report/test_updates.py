@@ -2,11 +2,11 @@
 
 import pytest
 
-from anisoscope.observe.rows import row
+from anisoscope.evaluate.row_builders import row
 from anisoscope.report.make import make_report
 from anisoscope.report.reading import read
+from anisoscope.report.sections.update_enrichment import updates_section
 from anisoscope.report.tree import Figure, Table, Text
-from anisoscope.report.updates import updates_section
 from anisoscope.store.run import create_run
 
 

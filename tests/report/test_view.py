@@ -7,14 +7,14 @@ from functools import cache
 import pyarrow.compute as pc
 import pytest
 
+from anisoscope.report.formatting import number
 from anisoscope.report.names import short_of
-from anisoscope.report.profiles import below_one, unequal
-from anisoscope.report.provenance import status
 from anisoscope.report.reading import read
+from anisoscope.report.sections.isotropy_profiles import below_one, unequal
+from anisoscope.report.sections.provenance_section import status
 from anisoscope.report.summary import errors
 from anisoscope.report.tree import Figure, LadderFigure, Point, Table, Text, plain
 from anisoscope.report.view import view
-from anisoscope.report.words import number
 from anisoscope.store.run import create_run, open_run
 from report.planted import HOSTILE, LAYERS, NULLS, RANK, STEPS, TOTAL, WIDTH
 

@@ -7,7 +7,7 @@ import pytest
 
 from anisoscope.store.files import Folder
 from anisoscope.store.run import create_run
-from anisoscope.study.saved import is_whole, seal
+from anisoscope.study.saved_checkpoints import is_whole, seal
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_a_checkpoint_is_on_the_disk_before_its_list_is(tmp_path, forced):
 
 
 def test_weights_are_on_the_disk_when_they_are_called_saved(tmp_path, forced):
-    from anisoscope.study.training import _save
+    from anisoscope.study.pair.trainer_run import _save
 
     class Model:
         def save_pretrained(self, folder):

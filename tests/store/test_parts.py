@@ -8,7 +8,7 @@ import pytest
 
 from anisoscope import open_run
 from anisoscope.errors import AnisoscopeError
-from anisoscope.store import parts
+from anisoscope.store import parquet_parts as parts
 from anisoscope.store.files import Folder
 from anisoscope.store.run import create_run
 

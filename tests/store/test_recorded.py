@@ -14,7 +14,7 @@ from anisoscope import open_run
 from anisoscope.cli import main
 from anisoscope.errors import AnisoscopeError
 from anisoscope.report.make import make_report
-from anisoscope.store.parts import part_name
+from anisoscope.store.parquet_parts import part_name
 from anisoscope.store.run import create_run
 
 VALUES = [0.8, float("nan"), None, 1.0]

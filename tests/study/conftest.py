@@ -2,7 +2,7 @@
 
 import pytest
 
-from anisoscope.study.pair import pair
+from anisoscope.study.pair.pair_study import pair
 from study.jobs import Quiet, settings
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from safetensors.numpy import load_file
 
 from anisoscope import open_run
-from anisoscope.study.settings import PairSettings
+from anisoscope.study.pair.pair_settings import PairSettings
 
 ROWS_THAT_DIFFER = ("run",)
 

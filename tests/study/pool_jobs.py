@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from anisoscope.errors import AnisoscopeError, broken
-from anisoscope.study.pool import report
+from anisoscope.jobs.job_pool import report
 
 
 class Notes:

@@ -5,9 +5,9 @@ import threading
 import pytest
 import torch
 
-from anisoscope.study import measure
-from anisoscope.study.measure import measure_cloud, measure_selections
-from anisoscope.study.side_by_side import side_by_side
+from anisoscope.jobs.side_by_side import side_by_side
+from anisoscope.study.measure import measure_study as measure
+from anisoscope.study.measure.measure_study import measure_cloud, measure_selections
 
 EQUAL = {"rel": 1e-9, "abs": 1e-12, "nan_ok": True}
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from anisoscope.observe.provenance import provenance
+from anisoscope.record.run_provenance import provenance
 from anisoscope.study.same_bits import as_begun
 
 
@@ -45,7 +45,7 @@ def test_a_resumed_pair_trains_with_the_threads_of_its_run(whole, tmp_path, monk
     import shutil
 
     from anisoscope import open_run
-    from anisoscope.study import pair as study
+    from anisoscope.study.pair import pair_study as study
     from study.jobs import Quiet
 
     where, *_ = whole

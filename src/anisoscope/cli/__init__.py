@@ -13,23 +13,23 @@ from anisoscope.cli.ablate import ablate
 from anisoscope.cli.checkpoints import checkpoints
 from anisoscope.cli.compare import compare
 from anisoscope.cli.doctor import doctor
+from anisoscope.cli.error_handler import guarded
 from anisoscope.cli.figures import figures
-from anisoscope.cli.guarding import guarded
 from anisoscope.cli.integrity import integrity
 from anisoscope.cli.intervene import intervene
 from anisoscope.cli.measure import measure
-from anisoscope.cli.numbers import as_typed
 from anisoscope.cli.pair import pair
 from anisoscope.cli.profile import profile
 from anisoscope.cli.report import report
 from anisoscope.cli.reproduce import reproduce
 from anisoscope.cli.rows import rows
 from anisoscope.cli.theory import theory
+from anisoscope.cli.typed_numbers import as_typed
 from anisoscope.cli.verify import verify
 from anisoscope.cli.verify_run import verify_run
 from anisoscope.cli.watch import watch
 from anisoscope.errors import BrokenRuleError
-from anisoscope.study.options import told
+from anisoscope.study.setting_fields import told
 
 app = App(
     name="anisoscope",

@@ -10,22 +10,22 @@ from cyclopts import Parameter
 from pydantic import Field
 from rich.console import Console
 
-from anisoscope.cli.closing import end_with_answer
-from anisoscope.cli.early import require_corpus, require_new_run, require_paths, require_tokeniser
-from anisoscope.cli.examining import ExaminationRun, display
-from anisoscope.cli.resuming import again, means_of, resume
-from anisoscope.cli.showing import print_table, visible
+from anisoscope.cli.command_end import end_with_answer
+from anisoscope.cli.early_checks import require_corpus, require_new_run, require_paths, require_tokeniser
+from anisoscope.cli.model_command import ExaminationRun, display
+from anisoscope.cli.output import print_table, visible
+from anisoscope.cli.resume_command import again, means_of, resume
 from anisoscope.errors import broken
-from anisoscope.study.ablate_settings import AblateSettings
+from anisoscope.escape_text import tell
+from anisoscope.study.ablate.ablate_settings import AblateSettings
 from anisoscope.study.device import require_device, resolve_device
 from anisoscope.study.model_settings import JobOptions
-from anisoscope.study.options import given_in, made_of, part_of
-from anisoscope.visible import tell
+from anisoscope.study.setting_fields import given_in, made_of, part_of
 from anisoscope.vocabulary import EQUAL_DISPLACEMENT, REMOVAL_CONTROLS
 
 if TYPE_CHECKING:
     from anisoscope.store.run import Run
-    from anisoscope.study.ablate import Plan
+    from anisoscope.study.ablate.removal_study import Plan
 
 _SHOWN = 40
 
@@ -84,16 +84,16 @@ def ablate(
     require_corpus(settings.text)
     require_tokeniser(settings.tokeniser)
     require_paths(models)
-    from anisoscope.study import ablate as study
+    from anisoscope.study.ablate import removal_study as study
 
     resolve_device(settings.device)
     plan = study.planned(models, settings)
     _shown(plan)
     if options.dry_run:
         return
-    with display() as overseer:
+    with display() as listener:
         run = study.begun(
-            plan, settings, means_of(jobs, settings.threads), overseer, out=options.out, page=options.report
+            plan, settings, means_of(jobs, settings.threads), listener, out=options.out, page=options.report
         )
     _costs(run)
     end_with_answer(run, began, report=options.report, again=again("ablate", run.path))

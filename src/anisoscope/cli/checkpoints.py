@@ -9,17 +9,17 @@ from cyclopts import Parameter
 from pydantic import Field
 from rich.console import Console
 
-from anisoscope.cli.closing import end_with_answer
-from anisoscope.cli.early import require_checkpoints, require_corpus, require_new_run, require_tokeniser
-from anisoscope.cli.examining import ExaminationRun, display, shown_size, threads_to_go_on_with
+from anisoscope.cli.command_end import end_with_answer
+from anisoscope.cli.early_checks import require_checkpoints, require_corpus, require_new_run, require_tokeniser
+from anisoscope.cli.model_command import ExaminationRun, display, shown_size, threads_to_go_on_with
 from anisoscope.errors import broken
+from anisoscope.escape_text import tell
 from anisoscope.study.device import require_device, resolve_device
 from anisoscope.study.model_settings import Examination, HistoryPlan, JobOptions
-from anisoscope.study.options import given_in, part_of
-from anisoscope.visible import tell
+from anisoscope.study.setting_fields import given_in, part_of
 
 if TYPE_CHECKING:
-    from anisoscope.study.pool import Means
+    from anisoscope.jobs.job_pool import JobResources
 
 
 class HistoryRun(ExaminationRun):
@@ -77,17 +77,17 @@ def checkpoints(
     require_corpus(settings.text)
     require_tokeniser(settings.tokeniser)
     require_checkpoints(checkpoints, plan.revisions)
-    from anisoscope.study import checkpoints as study
+    from anisoscope.study.checkpoints import history_study as study
 
     resolve_device(settings.device)
-    with display() as overseer:
-        course = study.charted(checkpoints, settings, plan, overseer)
+    with display() as listener:
+        course = study.build_plan(checkpoints, settings, plan, listener)
     _plan_shown(study, course, settings, plan)
     if options.dry_run:
         return
-    with display() as overseer:
+    with display() as listener:
         run = study.begun(
-            course, settings, plan, _means(jobs, settings.threads), overseer, out=options.out, page=options.report
+            course, settings, plan, _means(jobs, settings.threads), listener, out=options.out, page=options.report
         )
     end_with_answer(run, began, report=options.report, again=f"Go on with: {_again(run.path)}")
 
@@ -96,20 +96,20 @@ def _again(path: str) -> str:
     return f"anisoscope checkpoints --resume {path}"
 
 
-def _means(jobs: JobOptions, threads: int) -> Means:
-    from anisoscope.study.pool import Means
+def _means(jobs: JobOptions, threads: int) -> JobResources:
+    from anisoscope.jobs.job_pool import JobResources
 
     memory = None if jobs.memory is None else int(jobs.memory * (1 << 30))
-    return Means(ray=jobs.ray, threads=threads, gpus=jobs.gpus, memory=memory, retries=jobs.retries)
+    return JobResources(ray=jobs.ray, threads=threads, gpus=jobs.gpus, memory=memory, retries=jobs.retries)
 
 
 def _resumed(resume: str, jobs: JobOptions, threads: int | None, report: bool) -> None:
     began = time.monotonic()
     own = threads_to_go_on_with(resume, "checkpoints", asked=threads)
-    from anisoscope.study import checkpoints as study
+    from anisoscope.study.checkpoints import history_study as study
 
-    with display() as overseer:
-        run = study.resumed(resume, _means(jobs, own), overseer, page=report)
+    with display() as listener:
+        run = study.resumed(resume, _means(jobs, own), listener, page=report)
     end_with_answer(run, began, report=report, again=f"Go on with: {_again(run.path)}")
 
 

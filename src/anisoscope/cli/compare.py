@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 from pydantic import Field, field_validator
 
-from anisoscope.cli.choosing import nearest
-from anisoscope.cli.opening import clearly, opened, warn_of_damage
-from anisoscope.cli.showing import as_csv, as_json, print_table, short, visible
+from anisoscope.cli.open_runs import clearly, opened, warn_of_damage
+from anisoscope.cli.output import as_csv, as_json, print_table, short, visible
+from anisoscope.cli.row_filter import nearest
 from anisoscope.errors import broken
-from anisoscope.study.options import CommandOptions, Reals, Words
+from anisoscope.study.setting_fields import CommandOptions, Reals, Words
 from anisoscope.vocabulary import HEADLINES
 
 if TYPE_CHECKING:

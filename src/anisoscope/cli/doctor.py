@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 from pydantic import Field
 
-from anisoscope.cli.showing import as_json, visible
+from anisoscope.cli.output import as_json, visible
 from anisoscope.errors import AnisoscopeError
-from anisoscope.study.options import CommandOptions
+from anisoscope.study.setting_fields import CommandOptions
 
 if TYPE_CHECKING:
-    from anisoscope.cli.probes import Finding
+    from anisoscope.cli.machine_probes import Finding
 
 _COLOURS = {"ok": "green", "missing": "yellow", "broken": "red", "unknown": "yellow"}
 
@@ -57,11 +57,11 @@ def doctor(
 
     """
     if model is not None:
-        from anisoscope.cli.watched import show_model
+        from anisoscope.cli.watched_sites import show_model
 
         show_model(model, as_data=options.json_, trust_remote_code=options.trust_remote_code)
         return
-    from anisoscope.cli.probes import examined
+    from anisoscope.cli.machine_probes import examined
 
     findings = examined()
     failed = [finding.name for finding in findings if finding.needed and finding.status != "ok"]

@@ -9,10 +9,10 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 from pydantic import Field
 
-from anisoscope.cli.showing import say
+from anisoscope.cli.output import say
 from anisoscope.errors import AnisoscopeError
-from anisoscope.study.options import CommandOptions
-from anisoscope.visible import visible
+from anisoscope.escape_text import visible
+from anisoscope.study.setting_fields import CommandOptions
 from anisoscope.vocabulary import Timing
 
 
@@ -57,8 +57,8 @@ def figures(
         Folder or URL of a run.
 
     """
-    from anisoscope.report.figures import draw_figures
     from anisoscope.report.make import write_whole
+    from anisoscope.report.paper_figures import draw_figures
     from anisoscope.report.paper_tables import paper_tables
     from anisoscope.report.reading import Choice, read
     from anisoscope.report.view import view

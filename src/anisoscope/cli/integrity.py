@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 from pydantic import Field
 
-from anisoscope.cli.early import require_checkpoints
-from anisoscope.cli.showing import as_json, print_table, visible
+from anisoscope.cli.early_checks import require_checkpoints
+from anisoscope.cli.output import as_json, print_table, visible
 from anisoscope.errors import broken
-from anisoscope.study.options import CommandOptions
+from anisoscope.study.setting_fields import CommandOptions
 
 if TYPE_CHECKING:
-    from anisoscope.study.histories import History
+    from anisoscope.study.checkpoints.histories import History
 
 
 class IntegrityCommand(CommandOptions):
@@ -59,7 +59,7 @@ def integrity(
     if not checkpoints:
         raise broken("integrity needs checkpoints", "none", "name their folders")
     require_checkpoints(checkpoints, options.revisions)
-    from anisoscope.study.histories import checked, origins_of
+    from anisoscope.study.checkpoints.histories import checked, origins_of
 
     if options.allow_pickle:
         print("reading .bin files, which are pickles, with weights_only=True", file=sys.stderr)

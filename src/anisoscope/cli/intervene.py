@@ -10,16 +10,16 @@ from cyclopts import Parameter
 from pydantic import Field
 from rich.console import Console
 
-from anisoscope.cli.closing import end_with_answer
-from anisoscope.cli.early import require_corpus, require_new_run, require_tokeniser
-from anisoscope.cli.examining import ExaminationRun, display
-from anisoscope.cli.resuming import again, means_of, resume
-from anisoscope.cli.showing import print_table
+from anisoscope.cli.command_end import end_with_answer
+from anisoscope.cli.early_checks import require_corpus, require_new_run, require_tokeniser
+from anisoscope.cli.model_command import ExaminationRun, display
+from anisoscope.cli.output import print_table
+from anisoscope.cli.resume_command import again, means_of, resume
 from anisoscope.errors import broken
-from anisoscope.study.intervene_settings import ARMS, InterveneSettings, example
+from anisoscope.escape_text import tell
+from anisoscope.study.intervene.intervene_settings import ARMS, InterveneSettings, example
 from anisoscope.study.model_settings import JobOptions
-from anisoscope.study.options import given_in, made_of, part_of, read_toml
-from anisoscope.visible import tell
+from anisoscope.study.setting_fields import given_in, made_of, part_of, read_toml
 
 if TYPE_CHECKING:
     from anisoscope.store.run import Run
@@ -79,9 +79,9 @@ def _in_company(plan: str | None, options: InterveneCommand, began: float) -> No
     """Under torchrun: the first process runs the plan, the others train along with each of its trainings."""
     if options.ray is not None:
         raise broken("a plan must run under torchrun or on Ray", "both", "leave --ray out")
-    from anisoscope.study import company
-    from anisoscope.study.arm_training import trained
-    from anisoscope.study.pool import fixed_threads
+    from anisoscope.jobs import distributed_job as company
+    from anisoscope.jobs.job_pool import fixed_threads
+    from anisoscope.study.intervene.arm_training import trained
 
     with company.joined():
         if company.leads():
@@ -104,15 +104,15 @@ def _alone(plan: str | None, options: InterveneCommand, began: float) -> None:
     require_new_run(options.out)
     require_corpus(settings.corpus)
     require_tokeniser(settings.tokeniser)
-    from anisoscope.study import intervene as study
+    from anisoscope.study.intervene import intervention_study as study
 
     study.require_labels(settings)
     _shown(study, settings, options.pilot)
     if options.dry_run:
         return
-    with display() as overseer:
+    with display() as listener:
         means = means_of(jobs, settings.threads)
-        run = study.begun(settings, means, overseer, out=options.out, page=options.report)
+        run = study.begun(settings, means, listener, out=options.out, page=options.report)
     _effects(run)
     end_with_answer(run, began, report=options.report, again=again("intervene", run.path))
 
@@ -125,7 +125,7 @@ def _shown(study: Any, settings: InterveneSettings, pilot: str | None) -> None:
         for arm in settings.every_arm
     ]
     print_table(["arm", "kind", "doses", "what a dose is"], rows)
-    from anisoscope.study.sizing import cpu_rate, in_words
+    from anisoscope.study.estimates import cpu_rate, in_words
 
     cost = study.cost_of(settings, cpu_rate())
     minutes, seconds = divmod(round(cost.seconds), 60)
@@ -143,7 +143,7 @@ def _shown(study: Any, settings: InterveneSettings, pilot: str | None) -> None:
 
 def _effects(run: Run) -> None:
     """What became of the causal sentences, then the price of each arm and what it moved."""
-    from anisoscope.report.causes import verdict_of
+    from anisoscope.report.sections.causal_verdicts import verdict_of
     from anisoscope.verdict import ABOVE, BELOW
     from anisoscope.vocabulary import SENTENCES
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from anisoscope.cli.showing import print_table, short
+from anisoscope.cli.output import print_table, short
 from anisoscope.vocabulary import HEADLINES, MEASURES, matches, rank_of
 
 Row = Mapping[str, Any]

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 from pydantic import Field
 
-from anisoscope.cli.showing import as_json
+from anisoscope.cli.output import as_json
 from anisoscope.errors import broken
-from anisoscope.study.measure_settings import MeasureSettings
-from anisoscope.study.options import CommandOptions
-from anisoscope.visible import visible
+from anisoscope.escape_text import visible
+from anisoscope.study.measure.measure_settings import MeasureSettings
+from anisoscope.study.setting_fields import CommandOptions
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from anisoscope.data.clouds import CloudFile
-    from anisoscope.study.measure import Measured
+    from anisoscope.data.cloud_files import CloudFile
+    from anisoscope.study.measure.measure_study import Measured
 
 DEMO = "demo"
 
@@ -80,7 +80,7 @@ def measure(
 
 
 def _source(name: str, key: str | None, columns: tuple[str, ...] | None) -> CloudFile:
-    from anisoscope.data.clouds import CloudFile, open_cloud
+    from anisoscope.data.cloud_files import CloudFile, open_cloud
 
     return CloudFile(DEMO, 4000, _demo) if name == DEMO else open_cloud(Path(name), key=key, columns=columns)
 
@@ -93,7 +93,7 @@ def _demo() -> Iterator[Tensor]:
 
 
 def _measured(source: CloudFile, seed: int, sample: int) -> Measured:
-    from anisoscope.study.measure import measure_cloud
+    from anisoscope.study.measure.measure_study import measure_cloud
 
     with _progress(source.name, source.rows) as advance:
         return measure_cloud(source.chunks(), seed=seed, sample_rows=sample, progress=advance)
@@ -178,7 +178,7 @@ def _print_table(source: CloudFile, result: Measured) -> None:
 
 def _explained(result: Measured) -> list[str]:
     """What the columns mean. A dimension has another floor than an isotropy, and an interval of its own kind."""
-    from anisoscope.geometry.registry import methods
+    from anisoscope.geometry.measure_registry import methods
 
     controlled = {method.name for method in methods() if method.control}
     lines = ["floor: what isotropic noise of this shape scores"]

@@ -11,17 +11,17 @@ from cyclopts import Parameter
 from pydantic import Field
 from rich.console import Console
 
-from anisoscope.cli.closing import end_with_answer
-from anisoscope.cli.early import require_corpus, require_new_run, require_run, require_tokeniser
-from anisoscope.cli.examining import display
+from anisoscope.cli.command_end import end_with_answer
+from anisoscope.cli.early_checks import require_corpus, require_new_run, require_run, require_tokeniser
+from anisoscope.cli.model_command import display
 from anisoscope.errors import broken
 from anisoscope.study.device import require_device
-from anisoscope.study.options import RunOptions, given_in, part_of
-from anisoscope.study.settings import PairOptions, settings_of
+from anisoscope.study.pair.pair_settings import PairOptions, settings_of
+from anisoscope.study.setting_fields import RunOptions, given_in, part_of
 
 if TYPE_CHECKING:
     from anisoscope.store.run import Run
-    from anisoscope.study.settings import PairSettings
+    from anisoscope.study.pair.pair_settings import PairSettings
 
 
 _WHERE = ("ray", "gpus", "retries")
@@ -85,8 +85,10 @@ def pair(*, options: Annotated[PairCommand, Parameter(name="*")] = PairCommand()
 
 
 def _run(settings: PairSettings | None, options: PairCommand) -> Run:
-    from anisoscope.study import pair as study  # after the settings are known to be right: this imports torch
-    from anisoscope.study.progress import Board, Lines
+    from anisoscope.study.pair import (
+        pair_study as study,  # after the settings are known to be right: this imports torch
+    )
+    from anisoscope.study.pair.training_display import Board, Lines
 
     logging.getLogger("anisoscope").addHandler(logging.NullHandler())  # the display says what a scope would
     console = Console(highlight=False)
@@ -98,14 +100,14 @@ def _run(settings: PairSettings | None, options: PairCommand) -> Run:
 
 
 def _run_on_ray(settings: PairSettings | None, options: PairCommand) -> Run:
-    from anisoscope.study import pair as study
-    from anisoscope.study.pool import Means
-    from anisoscope.study.progress import Lines
+    from anisoscope.jobs.job_pool import JobResources
+    from anisoscope.study.pair import pair_study as study
+    from anisoscope.study.pair.training_display import Lines
 
     lines = Lines(Console(highlight=False))
-    means = Means(ray=options.ray, gpus=options.gpus, retries=options.retries)
-    with display() as overseer:
-        jobs = study.Jobs(means, overseer)
+    means = JobResources(ray=options.ray, gpus=options.gpus, retries=options.retries)
+    with display() as listener:
+        jobs = study.Jobs(means, listener)
         if settings is None:
             return study.resume(str(options.resume), lines, page=options.report, jobs=jobs)
         return study.pair(settings, lines, out=options.out, page=options.report, jobs=jobs)

@@ -13,17 +13,17 @@ from cyclopts import Parameter
 from pydantic import Field
 from rich.console import Console
 
-from anisoscope.cli.closing import end_with_answer
-from anisoscope.cli.early import require_corpus, require_models, require_new_run, require_tokeniser
-from anisoscope.cli.examining import ExaminationRun, display, shown_size, threads_to_go_on_with
+from anisoscope.cli.command_end import end_with_answer
+from anisoscope.cli.early_checks import require_corpus, require_models, require_new_run, require_tokeniser
 from anisoscope.cli.layer_table import print_layers
-from anisoscope.cli.showing import print_table, say, visible
-from anisoscope.cores import usable_cores
+from anisoscope.cli.model_command import ExaminationRun, display, shown_size, threads_to_go_on_with
+from anisoscope.cli.output import print_table, say, visible
+from anisoscope.cpu_cores import usable_cores
 from anisoscope.errors import broken
+from anisoscope.escape_text import tell
 from anisoscope.study.device import require_device, resolve_device
 from anisoscope.study.model_settings import ProfileSettings
-from anisoscope.study.options import given_in, made_of, part_of
-from anisoscope.visible import tell
+from anisoscope.study.setting_fields import given_in, made_of, part_of
 
 if TYPE_CHECKING:
     from anisoscope.store.run import Run
@@ -83,8 +83,8 @@ def profile(
     require_corpus(settings.text)
     require_tokeniser(settings.tokeniser)
     require_models([model], allow_pickle=settings.allow_pickle)
-    from anisoscope.study.profile import planned
-    from anisoscope.study.profile import profile as study
+    from anisoscope.study.profile.profile_study import planned
+    from anisoscope.study.profile.profile_study import profile as study
 
     resolve_device(settings.device)
     card, size = planned(model, settings)
@@ -97,8 +97,8 @@ def profile(
     if options.dry_run:
         return
     folder = options.out or f"runs/{datetime.now():%Y%m%d-%H%M%S}-profile"
-    with _told_how_to_go_on(folder), display() as overseer:
-        run = study(model, settings, overseer, out=folder, page=options.report)
+    with _told_how_to_go_on(folder), display() as listener:
+        run = study(model, settings, listener, out=folder, page=options.report)
     _end(run, began, options)
 
 
@@ -108,10 +108,10 @@ def _resumed(model: str, options: ProfileCommand, began: float) -> None:
         what = f"--resume with {', '.join(extra)}"
         raise broken("a profile that goes on must keep its own model and settings", what, "leave them out")
     threads_to_go_on_with(str(options.resume), "profile")  # its own, as its settings say
-    from anisoscope.study.profile import resume as study
+    from anisoscope.study.profile.profile_study import resume as study
 
-    with _told_how_to_go_on(str(options.resume)), display() as overseer:
-        run = study(str(options.resume), overseer, page=options.report)
+    with _told_how_to_go_on(str(options.resume)), display() as listener:
+        run = study(str(options.resume), listener, page=options.report)
     _end(run, began, options)
 
 

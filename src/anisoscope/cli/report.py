@@ -10,8 +10,8 @@ from cyclopts import Parameter
 from pydantic import Field
 
 from anisoscope.errors import broken
-from anisoscope.study.options import CommandOptions
-from anisoscope.visible import visible
+from anisoscope.escape_text import visible
+from anisoscope.study.setting_fields import CommandOptions
 from anisoscope.vocabulary import Timing
 
 

@@ -12,16 +12,16 @@ from cyclopts import Parameter
 from pydantic import Field
 from rich.console import Console
 
-from anisoscope.cli.early import require_corpus, require_paths
-from anisoscope.cli.examining import display, shown_size
-from anisoscope.cli.showing import print_table
+from anisoscope.cli.early_checks import require_corpus, require_paths
+from anisoscope.cli.model_command import display, shown_size
+from anisoscope.cli.output import print_table
 from anisoscope.errors import broken
+from anisoscope.escape_text import tell
 from anisoscope.study.device import Device, require_device
-from anisoscope.study.options import RunOptions, Words
-from anisoscope.visible import tell
+from anisoscope.study.setting_fields import RunOptions, Words
 
 if TYPE_CHECKING:
-    from anisoscope.study.recipe import RecipeRun
+    from anisoscope.study.reproduce.recipe import RecipeRun
 
 
 class ReproduceCommand(RunOptions):
@@ -74,12 +74,12 @@ def reproduce(
         require_corpus(options.text)
     models = _models(options.model)
     require_paths(list(models.values()))
-    from anisoscope.study.recipe import load_recipe
+    from anisoscope.study.reproduce.recipe import load_recipe
 
     recipe = load_recipe(name)
     console = Console(highlight=False, soft_wrap=True)
     tell(console, f"{recipe.title} ({recipe.paper})")
-    from anisoscope.study.reproduction import carry_out, resolved
+    from anisoscope.study.reproduce.recipe_run import carry_out, resolved
 
     runs = resolved(
         recipe, options.scale, models=models, text=options.text, device=options.device, reach=not options.dry_run
@@ -101,7 +101,7 @@ def reproduce(
     _answers(result)
     if options.report:
         from anisoscope.report.make import write_whole
-        from anisoscope.report.reproduction import make_reproduction
+        from anisoscope.report.sections.recipe_page import make_reproduction
 
         page = Path(result["folder"]) / "report.html"
         write_whole(page, make_reproduction(result).encode())
@@ -140,17 +140,17 @@ def _plan(console: Console, runs: list[RecipeRun], folder: Path) -> None:
 
 def _sizes(run: RecipeRun) -> tuple[list[Any], Any]:
     """Sizes by the models that are here, or else the estimate without them."""
-    from anisoscope.study.recipe_sizes import study_size
-    from anisoscope.study.reproduction import settings_for
+    from anisoscope.study.reproduce.recipe_run import settings_for
+    from anisoscope.study.reproduce.recipe_sizes import study_size
 
     given = settings_for(run)
     named = [] if run.model is None else [run.model, *run.held_out]
     if run.study == "profile" and all(Path(name).exists() for name in named):
-        from anisoscope.study.profile import planned
+        from anisoscope.study.profile.profile_study import planned
 
         return [planned(named[0], given)[1]], None
     if run.study == "verify" and all(Path(name).exists() for name in named):
-        from anisoscope.study.verification import planned as planned_checks
+        from anisoscope.study.verify.verify_study import planned as planned_checks
 
         return [size for _, size in planned_checks(named, given)], None
     return [], study_size(run, given)
@@ -158,7 +158,7 @@ def _sizes(run: RecipeRun) -> tuple[list[Any], Any]:
 
 @contextlib.contextmanager
 def _pair_display(console: Console) -> Any:
-    from anisoscope.study.progress import Lines
+    from anisoscope.study.pair.training_display import Lines
 
     yield Lines(console)
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 from pydantic import BeforeValidator, Field
 
-from anisoscope.cli.choosing import chosen, known_column
-from anisoscope.cli.opening import clearly, opened, warn_of_damage
-from anisoscope.cli.showing import as_csv, as_json, plain_table, print_table, say, short, visible
+from anisoscope.cli.open_runs import clearly, opened, warn_of_damage
+from anisoscope.cli.output import as_csv, as_json, plain_table, print_table, say, short, visible
+from anisoscope.cli.row_filter import chosen, known_column
 from anisoscope.errors import AnisoscopeError, broken
-from anisoscope.study.options import CommandOptions, Words
+from anisoscope.study.setting_fields import CommandOptions, Words
 
 if TYPE_CHECKING:
     import pyarrow as pa

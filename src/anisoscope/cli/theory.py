@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 from pydantic import Field
 
-from anisoscope.cli.closing import end_with_answer
-from anisoscope.cli.early import require_new_run
-from anisoscope.cli.examining import display
-from anisoscope.cli.showing import print_table, short
-from anisoscope.study.options import RunOptions, given_in, made_of, part_of
-from anisoscope.study.theory_settings import QUICK, Laboratory
+from anisoscope.cli.command_end import end_with_answer
+from anisoscope.cli.early_checks import require_new_run
+from anisoscope.cli.model_command import display
+from anisoscope.cli.output import print_table, short
+from anisoscope.study.setting_fields import RunOptions, given_in, made_of, part_of
+from anisoscope.study.theory.theory_settings import QUICK, Laboratory
 
 if TYPE_CHECKING:
     from anisoscope.store.run import Run
@@ -49,17 +49,17 @@ def theory(*, options: Annotated[TheoryCommand, Parameter(name="*")] = TheoryCom
     asked = made_of(Laboratory, QUICK if options.quick else {}, given_in(part_of(options, Laboratory)))
     began = time.monotonic()
     require_new_run(options.out)
-    from anisoscope.study.theory import theory as study
+    from anisoscope.study.theory.theory_study import theory as study
 
-    with display() as overseer:
-        run = study(asked, overseer, out=options.out, page=options.report)
+    with display() as listener:
+        run = study(asked, listener, out=options.out, page=options.report)
     _claims(run)
     end_with_answer(run, began, report=options.report, again="Run it again to begin anew.")
 
 
 def _claims(run: Run) -> None:
     """Claim by claim, then the bounds."""
-    from anisoscope.report.laboratory import BOUNDS, CLAIMS, Laboratory, precise
+    from anisoscope.report.sections.theory.laboratory import BOUNDS, CLAIMS, Laboratory, precise
 
     lab = Laboratory(run.table().to_pylist())
     rows = [

@@ -9,14 +9,14 @@ from cyclopts import Parameter
 from pydantic import Field
 from rich.console import Console
 
-from anisoscope.cli.closing import end_with_answer
-from anisoscope.cli.early import require_corpus, require_models, require_new_run, require_tokeniser
-from anisoscope.cli.examining import ExaminationRun, display, shown_size
-from anisoscope.cli.showing import print_table, visible
+from anisoscope.cli.command_end import end_with_answer
+from anisoscope.cli.early_checks import require_corpus, require_models, require_new_run, require_tokeniser
+from anisoscope.cli.model_command import ExaminationRun, display, shown_size
+from anisoscope.cli.output import print_table, visible
+from anisoscope.escape_text import tell
 from anisoscope.study.device import require_device, resolve_device
-from anisoscope.study.options import Words, part_of
-from anisoscope.study.verification_settings import Verification
-from anisoscope.visible import tell
+from anisoscope.study.setting_fields import Words, part_of
+from anisoscope.study.verify.verify_settings import Verification
 
 if TYPE_CHECKING:
     from anisoscope.store.run import Run
@@ -65,7 +65,7 @@ def verify(
     require_corpus(settings.text)
     require_tokeniser(settings.tokeniser)
     require_models(models, allow_pickle=settings.allow_pickle)
-    from anisoscope.study.verification import planned, verified
+    from anisoscope.study.verify.verify_study import planned, verified
 
     resolve_device(settings.device)
     console = Console(highlight=False, soft_wrap=True)
@@ -77,8 +77,8 @@ def verify(
         tell(console, shown_size(size))
     if options.dry_run:
         return
-    with display() as overseer:
-        run = verified(models, settings, overseer, out=options.out, page=options.report)
+    with display() as listener:
+        run = verified(models, settings, listener, out=options.out, page=options.report)
     _settled(run)
     end_with_answer(run, began, report=options.report, again="Run it again to begin anew.")
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 from pydantic import Field
 
-from anisoscope.cli.opening import clearly, opened
-from anisoscope.cli.showing import as_json, print_table, visible
+from anisoscope.cli.open_runs import clearly, opened
+from anisoscope.cli.output import as_json, print_table, visible
 from anisoscope.errors import AnisoscopeError
-from anisoscope.study.options import CommandOptions
+from anisoscope.study.setting_fields import CommandOptions
 
 if TYPE_CHECKING:
     from anisoscope.store.recorded import Fault

@@ -10,8 +10,8 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 from pydantic import Field
 
-from anisoscope.study.options import CommandOptions
-from anisoscope.visible import visible
+from anisoscope.escape_text import visible
+from anisoscope.study.setting_fields import CommandOptions
 
 
 class WatchCommand(CommandOptions):
@@ -73,7 +73,7 @@ def _served(follower: Any, options: WatchCommand, console: Any) -> Iterator[None
     if not options.serve:
         yield
         return
-    from anisoscope.report.serve import PageServer
+    from anisoscope.cli.page_server import PageServer
 
     with PageServer(lambda: follower.page, port=options.port) as server:
         console.print(f"page: {server.url}  (Ctrl-C ends the watch, not the run)", soft_wrap=True)

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from anisoscope.data import enwik8, hub, kjv, textfiles, zipf
+from anisoscope.data import corpus_hub as hub
+from anisoscope.data import enwik8, kjv, textfiles, zipf
 from anisoscope.errors import broken
 
 SPELLINGS = ("kjv", "hf:NAME", "hf:NAME:CONFIG", "enwik8:PATH", "zipf:S")

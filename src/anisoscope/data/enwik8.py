@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from anisoscope.capacity import require_memory
 from anisoscope.errors import AnisoscopeError, DamagedFileError, broken
+from anisoscope.machine_capacity import require_memory
 
 # Pages of these namespaces are code, media or indices, not articles.
 _NAMESPACES = {"category", "file", "image", "media", "mediawiki", "module", "template"}

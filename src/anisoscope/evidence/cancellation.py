@@ -21,9 +21,9 @@ from torch import Tensor
 
 from anisoscope.errors import broken
 from anisoscope.evidence.inference import FEWEST_UNITS, Spread
-from anisoscope.evidence.tables import random_signs
+from anisoscope.evidence.random_tables import random_signs
 from anisoscope.geometry.results import Estimate
-from anisoscope.stats.given import as_tensor
+from anisoscope.stats.as_tensor import as_tensor
 
 DRAWS = 999
 

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from anisoscope.errors import broken
-from anisoscope.evidence.conclude import conclude
-from anisoscope.evidence.fold import Fold, prepare, require_initial
 from anisoscope.evidence.inference import FEWEST_UNITS
+from anisoscope.evidence.measure_fold import Fold, measure_fold, require_initial
+from anisoscope.evidence.pool_folds import pool_folds
 from anisoscope.evidence.result import Evidence
 from anisoscope.geometry.results import Estimate
 from anisoscope.geometry.subspace import Method, Subspace, fit_subspace
-from anisoscope.stats.given import as_tensor
+from anisoscope.stats.as_tensor import as_tensor
 from anisoscope.stats.hashing import as_key, mix
 from anisoscope.vocabulary import PROXIES
 
@@ -80,7 +80,7 @@ def cross_fit(
 
     def measure(subspace: Subspace, held: Tensor, ids: Tensor) -> Fold:
         aligned = as_tensor(gradients).shape == x.shape
-        return prepare(
+        return measure_fold(
             _pick(gradients, held),
             subspace,
             nulls=nulls,
@@ -124,7 +124,7 @@ def cross_fit_weight(
     def measure(subspace: Subspace, held: Tensor, ids: Tensor) -> Fold:
         own, held_deltas = x[held], _pick(deltas, held)
         gradient = as_tensor(held_deltas).detach().flatten(0, 1).double().T @ own.flatten(0, 1).double()
-        return prepare(
+        return measure_fold(
             gradient,
             subspace,
             nulls=nulls,
@@ -167,7 +167,7 @@ def _both_ways(
         measured.append(measure(_fit(rows, rank, request), member != fit_on, ids))
     if len({f.subspace.rank for f in measured}) > 1:
         raise broken("both folds must have one rank", [f.subspace.rank for f in measured], "give the rank as a number")
-    found = conclude(
+    found = pool_folds(
         measured,
         nulls=request.nulls,
         initial=request.initial,

@@ -13,8 +13,8 @@ from torch import Tensor
 from anisoscope.errors import broken
 from anisoscope.geometry.cloud import as_cloud
 from anisoscope.geometry.subspace import Subspace
-from anisoscope.stats.chunks import at_once
 from anisoscope.stats.moments import Moments
+from anisoscope.stats.row_chunks import rows_per_chunk
 
 Gradients = Tensor | np.ndarray | Moments
 
@@ -67,7 +67,7 @@ def row_energies(rows_ND: Tensor, subspace: Subspace) -> tuple[Tensor, Tensor, T
     basis = subspace.basis.to(rows_ND.device)
     weights = basis.square().sum(1)
     inside, outside, axes = [], [], []
-    for part in rows_ND.split(at_once(rows_ND)):
+    for part in rows_ND.split(rows_per_chunk(rows_ND)):
         wide = part.double()
         along = wide @ basis
         inside.append(along.square().sum(1))

@@ -12,7 +12,7 @@ from scipy import special, stats
 from torch import Tensor
 
 from anisoscope.errors import broken
-from anisoscope.evidence.tables import swaps
+from anisoscope.evidence.random_tables import swaps
 from anisoscope.evidence.units import Mixed, Mixture, Units, totals
 from anisoscope.geometry.results import Estimate
 

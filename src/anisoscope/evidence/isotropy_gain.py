@@ -16,9 +16,9 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from anisoscope.evidence.random_tables import haar_frames
 from anisoscope.evidence.shared import Shared
 from anisoscope.evidence.spectral import aligned, draw_dtype, without
-from anisoscope.evidence.tables import haar_frames
 
 ZETA = 0.2
 FRAMES = 199  # or as many as a layer needs to be told among all; whole frames are multiplied, which takes long

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from anisoscope.evidence.conclude import conclude
-from anisoscope.evidence.fold import prepare, require_initial
+from anisoscope.evidence.measure_fold import measure_fold, require_initial
+from anisoscope.evidence.pool_folds import pool_folds
 from anisoscope.evidence.result import Evidence
 from anisoscope.geometry.subspace import Subspace
 
@@ -49,7 +49,7 @@ def judge(
     """
     require_initial(nulls, initial)
     seed = 0 if generator is None else generator.initial_seed()
-    fold = prepare(
+    fold = measure_fold(
         gradients,
         subspace,
         nulls=nulls,
@@ -62,4 +62,4 @@ def judge(
         resamples=resamples,
         seed=seed,
     )
-    return conclude([fold], nulls=nulls, initial=initial, resamples=resamples, seed=seed, isotropy=isotropy)
+    return pool_folds([fold], nulls=nulls, initial=initial, resamples=resamples, seed=seed, isotropy=isotropy)

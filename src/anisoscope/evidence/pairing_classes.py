@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
-from anisoscope.evidence.tables import permutations
+from anisoscope.evidence.random_tables import permutations
 
 _MOST_NUMBERS = 1 << 25
 

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from anisoscope.errors import broken
 from anisoscope.evidence.pairing_classes import PairingNull
-from anisoscope.evidence.tables import permutations
-from anisoscope.stats.given import as_tensor
+from anisoscope.evidence.random_tables import permutations
+from anisoscope.stats.as_tensor import as_tensor
 from anisoscope.stats.moments import Moments
 
 PERMUTATIONS = 199

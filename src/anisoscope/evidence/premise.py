@@ -22,7 +22,7 @@ from torch import Tensor
 from anisoscope.evidence.cancellation import root, square_without_noise
 from anisoscope.evidence.inference import FEWEST_EFFECTIVE, FEWEST_UNITS, effective_units
 from anisoscope.evidence.quotient import Jackknifed, quotient_detectable, quotient_interval
-from anisoscope.evidence.tables import random_signs
+from anisoscope.evidence.random_tables import random_signs
 from anisoscope.evidence.units import BilinearUnits
 from anisoscope.geometry.results import Estimate
 from anisoscope.verdict import MARGIN, outcome_of_quotient

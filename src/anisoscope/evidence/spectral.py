@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from anisoscope.errors import broken
+from anisoscope.evidence.random_tables import frame_squares, haar_weights, random_signs
 from anisoscope.evidence.shared import Shared
-from anisoscope.evidence.tables import frame_squares, haar_weights, random_signs
 
 _NARROW = 64
 

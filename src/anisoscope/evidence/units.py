@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from anisoscope.evidence.shared import Shared
-from anisoscope.stats.chunks import at_once
+from anisoscope.stats.row_chunks import rows_per_chunk
 
 _CHUNK_NUMBERS = 1 << 24
 _MOST_KEPT = 1 << 23
@@ -211,7 +211,7 @@ class BilinearUnits(GramUnits):
         n, length, width = self.inputs.shape
         some = self.deltas[:, :, columns]
         g_nED = self.basis.new_zeros(len(self.ids), some.shape[2], width)
-        step = max(1, at_once(self.inputs) // length)
+        step = max(1, rows_per_chunk(self.inputs) // length)
         for start in range(0, n, step):
             part = slice(start, start + step)
             g_nED.index_add_(0, self.place[part], some[part].double().mT @ self.inputs[part].double())
@@ -228,7 +228,7 @@ class BilinearUnits(GramUnits):
         """Lengths ``‖δ‖·‖x‖`` of single tokens, summed by unit: of what is inside and of what is outside."""
         inside = self.basis.new_zeros(len(self.ids))
         outside = inside.clone()
-        step = max(1, at_once(self.inputs) // self.inputs.shape[1])
+        step = max(1, rows_per_chunk(self.inputs) // self.inputs.shape[1])
         for start in range(0, self.inputs.shape[0], step):
             part = slice(start, start + step)
             x_nTD, size_nT = self.inputs[part].double(), torch.linalg.vector_norm(self.deltas[part].double(), dim=2)

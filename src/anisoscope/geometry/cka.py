@@ -21,7 +21,7 @@ from anisoscope.errors import broken
 from anisoscope.geometry.cloud import Cloud, as_cloud
 from anisoscope.geometry.jackknife import FEWEST_GROUPS, with_jackknife
 from anisoscope.geometry.results import Estimate
-from anisoscope.stats.given import as_tensor
+from anisoscope.stats.as_tensor import as_tensor
 
 DRAWS = 20
 

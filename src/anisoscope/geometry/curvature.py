@@ -19,9 +19,9 @@ from torch import Tensor
 
 from anisoscope.errors import broken
 from anisoscope.geometry.cloud import Cloud
-from anisoscope.geometry.judged import Judged, Rows, as_directions, judged, no_spread, overlap_error
 from anisoscope.geometry.neighbours import nearest_to
 from anisoscope.geometry.results import Estimate
+from anisoscope.geometry.sample_points import Judged, Rows, as_directions, judged, no_spread, overlap_error
 from anisoscope.geometry.second_form import SecondForms, coefficients, directions_in_noise, quadratics, second_forms
 from anisoscope.geometry.subspace import Subspace
 

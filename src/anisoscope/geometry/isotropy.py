@@ -18,12 +18,12 @@ from torch import Tensor
 
 from anisoscope.errors import broken
 from anisoscope.geometry.cloud import Cloud, Measurable, as_cloud
-from anisoscope.geometry.material import Spectrum
+from anisoscope.geometry.cloud_parts import Spectrum
 from anisoscope.geometry.noise import noise_effective_rank, noise_isoscore_star, noise_participation, noise_top_share
 from anisoscope.geometry.results import CosineEstimate, Estimate, LocalEstimate
-from anisoscope.stats.directions import Directions, UnitSum
-from anisoscope.stats.given import as_tensor
+from anisoscope.stats.as_tensor import as_tensor
 from anisoscope.stats.moments import Moments
+from anisoscope.stats.unit_directions import Directions, UnitSum
 
 NO_SPREAD = "all rows are equal, so no direction has any variance"
 ONE_COLUMN = "one column has one direction: isotropy is undefined for D = 1"

@@ -18,7 +18,7 @@ from anisoscope.geometry.duplicates import find_duplicates
 from anisoscope.geometry.jackknife import FEWEST_GROUPS, with_jackknife
 from anisoscope.geometry.neighbours import nearest
 from anisoscope.geometry.results import Estimate
-from anisoscope.stats.given import as_tensor
+from anisoscope.stats.as_tensor import as_tensor
 
 K = 10
 DRAWS = 20

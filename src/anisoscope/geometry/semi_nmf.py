@@ -19,7 +19,7 @@ from torch import Tensor
 
 from anisoscope.errors import broken
 from anisoscope.geometry.cloud import Cloud, as_cloud
-from anisoscope.stats.given import as_tensor
+from anisoscope.stats.as_tensor import as_tensor
 
 RIDGE = 1e-13
 

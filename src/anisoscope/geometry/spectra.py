@@ -17,12 +17,12 @@ from torch import Tensor
 
 from anisoscope.errors import broken
 from anisoscope.geometry.cloud import Cloud, Measurable, as_cloud
+from anisoscope.geometry.cloud_parts import Spectrum
 from anisoscope.geometry.isotropy import NO_SPREAD, effective_rank
 from anisoscope.geometry.jackknife import with_jackknife
-from anisoscope.geometry.material import Spectrum
 from anisoscope.geometry.noise import noise_eigenvalues
 from anisoscope.geometry.results import Estimate
-from anisoscope.stats.given import as_tensor
+from anisoscope.stats.as_tensor import as_tensor
 from anisoscope.stats.moments import Moments
 
 FIRST = 11

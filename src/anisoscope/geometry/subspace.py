@@ -19,9 +19,9 @@ from anisoscope.errors import broken
 from anisoscope.geometry.cloud import Cloud, Measurable, as_cloud
 from anisoscope.geometry.dimension import two_nn
 from anisoscope.geometry.semi_nmf import ConceptToken, SemiNMF, semi_nmf
-from anisoscope.stats.chunks import at_once
-from anisoscope.stats.given import as_tensor
+from anisoscope.stats.as_tensor import as_tensor
 from anisoscope.stats.moments import Moments
+from anisoscope.stats.row_chunks import rows_per_chunk
 
 Method = str  # a name of ``vocabulary.PROXIES``
 Fit = Callable[[Any, int, torch.Generator], "Tensor | Subspace"]
@@ -300,7 +300,7 @@ def _span_of_concepts(
     if not bool(lengths.min() > _DEPENDENT * lengths.max()):
         return None
     inside, total = torch.zeros_like(lengths), 0.0
-    for part in rows.split(at_once(rows)):
+    for part in rows.split(rows_per_chunk(rows)):
         wide = part.double()
         inside += (wide @ basis).square().sum(0)
         total += float(wide.square().sum())

@@ -15,8 +15,8 @@ from scipy import stats
 from anisoscope.errors import broken
 from anisoscope.geometry.cloud import Cloud
 from anisoscope.geometry.controls import Elliptical
-from anisoscope.geometry.judged import Rows, judged
 from anisoscope.geometry.results import Estimate
+from anisoscope.geometry.sample_points import Rows, judged
 from anisoscope.geometry.subspace import Subspace
 from anisoscope.geometry.tangents import TangentOverlap, plain_share, spanned, tangent_overlap
 

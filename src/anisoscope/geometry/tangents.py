@@ -15,9 +15,9 @@ from torch import Tensor
 
 from anisoscope.errors import broken
 from anisoscope.geometry.cloud import Cloud
-from anisoscope.geometry.judged import Rows, as_directions, judged, no_spread, overlap_error
 from anisoscope.geometry.neighbours import nearest_to
 from anisoscope.geometry.results import Estimate
+from anisoscope.geometry.sample_points import Rows, as_directions, judged, no_spread, overlap_error
 from anisoscope.geometry.second_form import blocks, directions_in_noise, local_pca
 from anisoscope.geometry.subspace import Subspace
 

@@ -10,9 +10,9 @@ from typing import Any
 from torch import nn
 
 from anisoscope.errors import AnisoscopeError, ScopeWarning
-from anisoscope.observe.options import EvidenceOptions, SessionOptions
-from anisoscope.observe.possible import live_nulls, proxy_names, require_options, require_plain
-from anisoscope.observe.rows import Row
+from anisoscope.evaluate.row_builders import Row
+from anisoscope.record.scope_options import EvidenceOptions, SessionOptions
+from anisoscope.record.settings_check import live_nulls, proxy_names, require_options, require_plain
 from anisoscope.scope import Scope
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from anisoscope.errors import AnisoscopeError
+from anisoscope.evaluate.row_builders import Row
 from anisoscope.integrations.hosted import Hosted
-from anisoscope.observe.metrics import headlines
-from anisoscope.observe.rows import Row
+from anisoscope.record.metric_names import headlines
 
 
 def _callback_class() -> Any:

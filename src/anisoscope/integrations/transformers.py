@@ -11,9 +11,9 @@ from types import FrameType
 from typing import Any
 
 from anisoscope.errors import AnisoscopeError, ScopeWarning
+from anisoscope.evaluate.row_builders import Row
 from anisoscope.integrations.hosted import Hosted
-from anisoscope.observe.metrics import headlines
-from anisoscope.observe.rows import Row
+from anisoscope.record.metric_names import headlines
 from anisoscope.store.files import Folder
 
 try:

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from anisoscope.evaluate.row_builders import Row, at_columns, estimate_row, row
 from anisoscope.evidence.inference import adjust
 from anisoscope.intervene.directions import Layer
 from anisoscope.intervene.effects import Cost, Ledger, cost_of
-from anisoscope.observe.rows import Row, at_columns, estimate_row, row
 from anisoscope.verdict import outcome_of_difference
 from anisoscope.vocabulary import BINS, EQUAL_DISPLACEMENT, REMOVAL_CONTROLS, WHOLE_STREAM, bin_subset
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from anisoscope.errors import AnisoscopeError, broken
-from anisoscope.models import hub
+from anisoscope.models import model_hub as hub
 from anisoscope.models.catalogue import find
 from anisoscope.models.fingerprints import weight_files
 

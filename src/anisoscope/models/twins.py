@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from anisoscope.errors import AnisoscopeError, broken
-from anisoscope.models.cells import USUAL, require_cell
+from anisoscope.models.mask_objectives import USUAL, require_cell
 
 try:
     from transformers import (

@@ -12,12 +12,12 @@ from torch import Tensor, nn
 
 from anisoscope.capture.sites import SiteKey, Sites
 from anisoscope.capture.taps import Taps
+from anisoscope.observe.collector import RESERVOIR_ROWS, Collector
 from anisoscope.observe.embedding import lost_embedding, read_tables, table_of, vocabulary_of
-from anisoscope.observe.gathering import RESERVOIR_ROWS, Gathering
-from anisoscope.observe.probing import Probe
-from anisoscope.observe.statistics import Between, Observation, Statistics, together
-from anisoscope.observe.targets import LossFn, pass_again
-from anisoscope.stats.reduce import Company
+from anisoscope.observe.label_passes import LossFn, pass_again
+from anisoscope.observe.probe import Probe
+from anisoscope.observe.statistics import Observation, SkippedSteps, Statistics, together
+from anisoscope.stats.reduce import RankGroup
 
 FROZEN = "no gradient reaches it: it is below all that is trained"
 
@@ -32,7 +32,7 @@ class Assembly:
     probe: Probe | None = None
     rows: int = RESERVOIR_ROWS
     seed: int = 0
-    company: Company | None = None  # other ranks of the training, if there are any
+    rank_group: RankGroup | None = None  # other ranks of the training, if there are any
 
     def make(
         self,
@@ -42,7 +42,7 @@ class Assembly:
         statistics: Statistics,
         *,
         step: int,
-        between: Between | None = None,
+        between: SkippedSteps | None = None,
         frequency: Tensor | None = None,
         shares: Sequence[float] | None = None,
         refused: str | None = None,
@@ -74,7 +74,7 @@ class Assembly:
             others,
             missing,
             probed,
-            between=between or Between(),
+            between=between or SkippedSteps(),
             frequency=frequency,
             tables=tables,
             embedding=None if embedding is None else table_of(embedding.module),
@@ -87,7 +87,7 @@ class Assembly:
         """Statistics of the same calls with other labels, or why there are none; all ranks agree on which."""
         embedding = taps.sites.embedding
         size = 0 if embedding is None else vocabulary_of(embedding.module)
-        again = Gathering(self.views, rows=self.rows, seed=self.seed, vocabulary=size, again=True)
+        again = Collector(self.views, rows=self.rows, seed=self.seed, vocabulary=size, again=True)
         why = refused
         if why is None:
             options = {"loss_fn": self.loss_fn, "seed": self.seed * 7919 + step, "shares": shares}
@@ -96,7 +96,7 @@ class Assembly:
                 pass_again(model, taps.sites, taps.calls, again, null=null, **options)
             except Exception as error:
                 why = str(error)
-        if self.company is None:
+        if self.rank_group is None:
             return again.statistics if why is None else why
-        reasons = [said for said in self.company.told(why) if said is not None]
-        return reasons[0] if reasons else together(again.statistics, self.company)
+        reasons = [said for said in self.rank_group.all_gather(why) if said is not None]
+        return reasons[0] if reasons else together(again.statistics, self.rank_group)

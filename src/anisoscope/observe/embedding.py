@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from anisoscope.capture.sites import Site, Sites
+from anisoscope.observe.embedding_tables import TableReading, read_table
 from anisoscope.observe.statistics import Name, Statistics
-from anisoscope.observe.tables import TableReading, read_table
 from anisoscope.stats.hashing import as_key, mix
 from anisoscope.stats.reservoir import Selection
 from anisoscope.stats.running import Running

@@ -17,10 +17,10 @@ from anisoscope.capture.sites import Sites
 from anisoscope.capture.taps import Taps
 from anisoscope.errors import AnisoscopeError
 from anisoscope.observe.assemble import Assembly
-from anisoscope.observe.choosing import Choice
+from anisoscope.observe.collector import IGNORED, RESERVOIR_ROWS, Collector
 from anisoscope.observe.embedding import vocabulary_of
-from anisoscope.observe.gathering import IGNORED, RESERVOIR_ROWS, Gathering
-from anisoscope.observe.probing import Probe
+from anisoscope.observe.probe import Probe
+from anisoscope.observe.site_selection import Choice
 from anisoscope.observe.statistics import Observation
 from anisoscope.vocabulary import LABEL_NULLS
 
@@ -61,7 +61,7 @@ def observe_model(
 
     sites, embedding = choice.sites, choice.sites.embedding if "embedding" in choice.views else None
     size = 0 if embedding is None else vocabulary_of(embedding.module)
-    found = Gathering(choice.views, rows=rows, seed=seed, vocabulary=size, answers=frequency is not None)
+    found = Collector(choice.views, rows=rows, seed=seed, vocabulary=size, answers=frequency is not None)
     known = [batch["documents"] for batch in batches if "documents" in batch]
     documents = torch.cat(known) if known and len(known) == len(batches) else None
     tapped = Taps(model, sites, found, keep_calls=targets, documents=documents)

@@ -17,10 +17,10 @@ from torch import Tensor
 
 from anisoscope.capture.sites import SiteKey
 from anisoscope.errors import broken
-from anisoscope.observe.cost import Cost
-from anisoscope.observe.tables import TableReading
+from anisoscope.observe.embedding_tables import TableReading
+from anisoscope.observe.observation_cost import Cost
 from anisoscope.stats.moments import STATE_DTYPE, Moments
-from anisoscope.stats.reduce import Company, all_reduce
+from anisoscope.stats.reduce import RankGroup, all_reduce
 from anisoscope.stats.reservoir import NO_KEY, Reservoir, Sample
 
 
@@ -67,7 +67,7 @@ class Cloud:
         return Sample(*(column[later] for column in columns))
 
 
-class Between(NamedTuple):
+class SkippedSteps(NamedTuple):
     """What was not observed since the last time: how many steps, and how many tokens where the caller said so."""
 
     steps: int = 0
@@ -88,7 +88,7 @@ class Observation:
     missing: dict[str | SiteKey, str] = field(default_factory=dict)  # nulls, tensors, places not to be had, and why
     probe: dict[SiteKey, Reservoir] = field(default_factory=dict)
     tokens: int | None = None  # trained on up to and with this step
-    between: Between = field(default_factory=Between)
+    between: SkippedSteps = field(default_factory=SkippedSteps)
     frequency: Tensor | None = None  # (V,), how often each type comes in the training
     tables: dict[str, TableReading] = field(default_factory=dict)  # of embeddings, where frequency is asked for
     embedding: Tensor | None = None  # (V, D), until clouds of types are made
@@ -210,11 +210,11 @@ def require_finite(statistics: Statistics) -> None:
         raise broken("gradients must be finite", "NaN or Inf", "skip this observation; is the loss scale too high?")
 
 
-def together(statistics: Statistics, company: Company) -> Statistics:
+def together(statistics: Statistics, rank_group: RankGroup) -> Statistics:
     """The statistics of all ranks; every rank must call."""
-    if company.alone:
+    if rank_group.is_single:
         return statistics
-    told = company.told({name: _shape(statistic) for name, statistic in statistics.items()})
+    told = rank_group.all_gather({name: _shape(statistic) for name, statistic in statistics.items()})
     everywhere = {name: shape for shapes in told for name, shape in shapes.items()}
     device = next((_state(statistic).device for statistic in statistics.values()), None)
     result: Statistics = {}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from anisoscope.report.formatting import counted, listed, visible
 from anisoscope.report.reading import Context, Source, Subject
-from anisoscope.report.words import counted, listed, visible
 
 _ENDED = {"running": "still training", "finished": "finished"}
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from anisoscope.report.claims import headline
-from anisoscope.report.findings import JUDGED, Finding
+from anisoscope.report.formatting import listed, number
+from anisoscope.report.ladder_findings import JUDGED, Finding
 from anisoscope.report.plain_words import beyond, counted_layers, directions, gives, hides, listed_nulls, percent, short
+from anisoscope.report.sections.verdict_section import headline
 from anisoscope.report.tree import Text, Tone
-from anisoscope.report.words import listed, number
 from anisoscope.verdict import Verdict
 from anisoscope.vocabulary import ladder_of
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Sequence
 from html import escape
 
+from anisoscope.report.formatting import number
 from anisoscope.report.glossary import TERMS
 from anisoscope.report.names import KEYS, word_of
 from anisoscope.report.tree import (
@@ -24,7 +25,6 @@ from anisoscope.report.tree import (
     Table,
     Text,
 )
-from anisoscope.report.words import number
 from anisoscope.verdict import ABOVE, BELOW
 
 SIGNS = {"above": "✓", "below": "✗", "equal": "=", "cannot tell": "?", "not measured": "–"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from anisoscope.report.findings import enrichment_rows
+from anisoscope.report.ladder_findings import enrichment_rows
 from anisoscope.report.reading import Choice, Context, Row, Subject, chosen_context
 from anisoscope.report.tree import Control, Series, values_of
 from anisoscope.vocabulary import PROXIES, SUBSETS, TIMINGS, VIEWS

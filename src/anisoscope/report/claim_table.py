@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from anisoscope.report.findings import Finding, finding, smallest_ratio, window_means, windows_of
+from anisoscope.report.formatting import number
+from anisoscope.report.ladder_findings import Finding, finding, smallest_ratio, window_means, windows_of
 from anisoscope.report.names import word_of
 from anisoscope.report.reading import Context, Row, Subject
 from anisoscope.report.summary import defined
 from anisoscope.report.tree import Cell, Table, Tone
-from anisoscope.report.words import number
 from anisoscope.verdict import outcome_over
 from anisoscope.vocabulary import OUTCOMES, PROXIES, TIMINGS, WINDOWS, rank_of
 

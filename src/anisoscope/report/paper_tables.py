@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from anisoscope.report.findings import JUDGED, Finding, findings
+from anisoscope.report.formatting import interval
+from anisoscope.report.ladder_findings import JUDGED, Finding, findings
 from anisoscope.report.names import short_of, word_of
 from anisoscope.report.plain_words import percent
 from anisoscope.report.reading import Context
 from anisoscope.report.tex import tex
-from anisoscope.report.words import interval
 from anisoscope.vocabulary import VIEWS, ladder_of
 
 NOTE = (

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from anisoscope.report.findings import Finding
+from anisoscope.report.formatting import listed
+from anisoscope.report.ladder_findings import Finding
 from anisoscope.report.names import NULLS, SHORT
-from anisoscope.report.words import listed
 from anisoscope.verdict import Verdict
 from anisoscope.vocabulary import PROXIES
 

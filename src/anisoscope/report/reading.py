@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from anisoscope.errors import AnisoscopeError, broken
 from anisoscope.report.compact import compact_rows
+from anisoscope.report.formatting import visible
 from anisoscope.report.tree import Zone
-from anisoscope.report.words import visible
 from anisoscope.store.home import without_home
 from anisoscope.store.run import Run, open_run
 from anisoscope.verdict import MARGIN

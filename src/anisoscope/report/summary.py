@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from anisoscope.report.effects import FEWEST_SEEDS
+from anisoscope.bell_rule import independent, name_shape
 from anisoscope.report.reading import Context, Row, Subject
 from anisoscope.report.tree import Point, Series
-from anisoscope.shape import independent, name_shape
-from anisoscope.student import mean_and_half, quantile
+from anisoscope.report.window_effects import FEWEST_SEEDS
+from anisoscope.student_t_quantile import mean_and_half, quantile
 
 WIDE = 8
 CROWD = 10
@@ -122,7 +122,7 @@ def spread_out(series: Iterable[Series]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The shape of a profile by the rule of ``anisoscope.shape``."""
+    """The shape of a profile by the rule of ``anisoscope.bell_rule``."""
 
     word: str
     peak: Point

@@ -5,37 +5,37 @@ from __future__ import annotations
 from dataclasses import replace
 
 from anisoscope.errors import broken
-from anisoscope.report.ablations import ablations_section
 from anisoscope.report.about import about
-from anisoscope.report.answer_figure import answer_figure
+from anisoscope.report.choice_followers import Follower
 from anisoscope.report.choices import by_seed, combinations, page_controls
-from anisoscope.report.claim_lines import claims_section
-from anisoscope.report.claims import verdict_section
-from anisoscope.report.comparison import comparison_section
-from anisoscope.report.concepts import concepts_section
-from anisoscope.report.drift import drift_section
-from anisoscope.report.following import Follower
-from anisoscope.report.frequency import frequency_section
-from anisoscope.report.front import fronts
-from anisoscope.report.interventions import interventions_section
-from anisoscope.report.layer_profile import enrichment_section, layer_profile_section
-from anisoscope.report.local import local_section
+from anisoscope.report.formatting import listed
 from anisoscope.report.multiples import by_run
-from anisoscope.report.numbers import numbers_section
-from anisoscope.report.phases import phases_section
-from anisoscope.report.profiles import profiles_section
-from anisoscope.report.provenance import integrity_section, provenance_section, status
 from anisoscope.report.reading import Context
-from anisoscope.report.removals import removals_section
-from anisoscope.report.theory import subtitle as theory_subtitle
-from anisoscope.report.theory import theory_sections
-from anisoscope.report.training import emergence_section
+from anisoscope.report.sections.ablations import ablations_section
+from anisoscope.report.sections.answer_figure import answer_figure
+from anisoscope.report.sections.claim_lines import claims_section
+from anisoscope.report.sections.concepts import concepts_section
+from anisoscope.report.sections.drift_section import drift_section
+from anisoscope.report.sections.emergence import emergence_section
+from anisoscope.report.sections.first_screen import fronts
+from anisoscope.report.sections.frequency_section import frequency_section
+from anisoscope.report.sections.interventions import interventions_section
+from anisoscope.report.sections.isotropy_profiles import profiles_section
+from anisoscope.report.sections.layer_profile import enrichment_section, layer_profile_section
+from anisoscope.report.sections.phases import phases_section
+from anisoscope.report.sections.provenance_section import integrity_section, provenance_section, status
+from anisoscope.report.sections.removals import removals_section
+from anisoscope.report.sections.run_comparison import comparison_section
+from anisoscope.report.sections.small_scale import local_section
+from anisoscope.report.sections.summary_tables import numbers_section
+from anisoscope.report.sections.theory.theory_page import subtitle as theory_subtitle
+from anisoscope.report.sections.theory.theory_page import theory_sections
+from anisoscope.report.sections.update_enrichment import updates_section
+from anisoscope.report.sections.verdict_section import verdict_section
+from anisoscope.report.sections.verify_page import subtitle as verification_subtitle
+from anisoscope.report.sections.verify_page import verification_sections
+from anisoscope.report.sections.views import views_section
 from anisoscope.report.tree import Front, Report, Section
-from anisoscope.report.updates import updates_section
-from anisoscope.report.verification import subtitle as verification_subtitle
-from anisoscope.report.verification import verification_sections
-from anisoscope.report.views import views_section
-from anisoscope.report.words import listed
 
 
 def view(context: Context, at_most: int | None = None, made: list[Front] | None = None) -> Report:

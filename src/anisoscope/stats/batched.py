@@ -5,7 +5,7 @@ Letters: C clouds, B sequences, T positions, D width, P parts.
 What passes is only copied (``put``); the arithmetic is done once a step for all clouds together (``absorb``), as in
 ``running`` about a centre that is fixed by the first step; first positions are few and wait until there are more. A
 cloud that is not finite in a step adds nothing there. Nothing here waits for the device, and on a GPU the arithmetic
-runs beside the training (``aside``).
+runs beside the training (``side_stream``).
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from anisoscope.stats.aside import Aside
 from anisoscope.stats.moments import STATE_DTYPE, Moments
 from anisoscope.stats.running import about_means, on_the_grid, products
+from anisoscope.stats.side_stream import SideStream
 
 _FEW = 8  # steps whose sums wait to be added up in float64
 
@@ -23,9 +23,9 @@ _FEW = 8  # steps whose sums wait to be added up in float64
 class Batched:
     """Count, sum and scatter of ``P`` parts of each of ``C`` clouds, first positions and the rest apart."""
 
-    def __init__(self, parts: int, aside: Aside | None = None) -> None:
+    def __init__(self, parts: int, aside: SideStream | None = None) -> None:
         self.parts = parts
-        self._aside = aside or Aside()
+        self._aside = aside or SideStream()
         self._places: dict[object, int] = {}
         self._seen: set[int] = set()
         self._buffer: Tensor | None = None

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from anisoscope.errors import broken
-from anisoscope.stats.given import as_tensor
+from anisoscope.stats.as_tensor import as_tensor
 
 CHUNK_ROWS = 8192
 STATE_DTYPE = torch.float64

@@ -16,14 +16,14 @@ from torch import Tensor
 
 from anisoscope.errors import AnisoscopeError
 from anisoscope.stats.counts import TokenCounts
-from anisoscope.stats.directions import Directions
 from anisoscope.stats.moments import STATE_DTYPE, Moments
 from anisoscope.stats.reservoir import NO_KEY, Reservoir
+from anisoscope.stats.unit_directions import Directions
 
 Statistic = TypeVar("Statistic", Moments, Directions, TokenCounts, Reservoir, Tensor)
 
 
-class Company:
+class RankGroup:
     """The processes that observe together. Every rank makes one, then all speak in the same order.
 
     What is said travels over a gloo group with a timeout of its own: a rank that does not come is an error on all the
@@ -38,18 +38,18 @@ class Company:
             self._group = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout))
 
     @property
-    def alone(self) -> bool:
+    def is_single(self) -> bool:
         """Whether there is but one process."""
         return self._group is None
 
     @property
-    def leads(self) -> bool:
+    def is_first(self) -> bool:
         """Whether this is the process that judges and writes."""
-        return self.alone or dist.get_rank() == 0
+        return self.is_single or dist.get_rank() == 0
 
-    def told(self, said: Any) -> list[Any]:
+    def all_gather(self, said: Any) -> list[Any]:
         """What every rank says, in the order of ranks."""
-        if self.alone:
+        if self.is_single:
             return [said]
         heard: list[Any] = [None] * dist.get_world_size()
         try:

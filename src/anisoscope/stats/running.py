@@ -64,12 +64,12 @@ class Running:
         """Add rows; with ``fixed`` about the first centre, and a batch whose sums are not finite adds nothing."""
         still = fixed or self.short
         centre = self.centre if still else _mean(x_BTD, mask_BT)
-        at_once = max(1, CHUNK_ROWS // max(1, x_BTD.shape[1]))
+        rows_per_chunk = max(1, CHUNK_ROWS // max(1, x_BTD.shape[1]))
         if x_BTD.shape[1] >= _LONG:
             most = _MOST_BYTES // ((4 if self.short else 8) * x_BTD.shape[-1] ** 2)
-            at_once = max(1, min(4 * at_once if self.short else at_once, most))
-        for start in range(0, x_BTD.shape[0], at_once):
-            some = slice(start, start + at_once)
+            rows_per_chunk = max(1, min(4 * rows_per_chunk if self.short else rows_per_chunk, most))
+        for start in range(0, x_BTD.shape[0], rows_per_chunk):
+            some = slice(start, start + rows_per_chunk)
             total, scatter = self._sums(x_BTD[some], mask_BT[some], members_PB[:, some], centre)
             count = members_PB[:, some].to(STATE_DTYPE) @ mask_BT[some].sum(1, dtype=STATE_DTYPE)
             if fixed:

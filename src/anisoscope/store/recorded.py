@@ -14,7 +14,7 @@ from typing import Any
 
 from anisoscope.errors import AnisoscopeError
 from anisoscope.store.files import Folder
-from anisoscope.store.parts import ENDING, read_parts
+from anisoscope.store.parquet_parts import ENDING, read_parts
 from anisoscope.store.schema import require_known
 
 MANIFEST, FILES, CHECKSUM = "manifest.json", "files", "checksum"
@@ -22,7 +22,7 @@ DIGESTED = "digested_parts"
 """Said by a manifest whose parts all hold a digest of their rows; those of older releases do not."""
 _OWN = (MANIFEST, "writer.lock")
 _MADE = ("report.html", "figures")  # made from the rest, and made again at will
-_SEALED = "checkpoints"  # every checkpoint has its own list (study/saved.py)
+_SEALED = "checkpoints"  # every checkpoint has its own list (study/saved_checkpoints.py)
 
 
 @dataclass(frozen=True, slots=True)

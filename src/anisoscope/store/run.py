@@ -19,8 +19,8 @@ from anisoscope.store.disk import make_folder
 from anisoscope.store.files import Folder
 from anisoscope.store.home import without_home
 from anisoscope.store.lock import Lock
-from anisoscope.store.page import PageProcess
-from anisoscope.store.parts import ENDING, compact, expand, part_name, read_parts, write_part
+from anisoscope.store.parquet_page import PageProcess
+from anisoscope.store.parquet_parts import ENDING, compact, expand, part_name, read_parts, write_part
 from anisoscope.store.recorded import (
     DIGESTED,
     FILES,
@@ -112,15 +112,15 @@ class Run:
         if self._page is not None and step is not None:  # what is known before training makes no page
             self._page.begin()
 
-    def keep_page(self, *, last: bool = True, at_once: bool = False) -> None:
+    def keep_page(self, *, last: bool = True, rows_per_chunk: bool = False) -> None:
         """Keep ``report.html`` up to date from the first observation on, by another process; for local runs.
 
         With ``last`` the page of the closed run is written too; that of a run which is stopped or fails always is.
-        ``at_once`` does not wait for rows that this process writes: others may write them.
+        ``rows_per_chunk`` does not wait for rows that this process writes: others may write them.
         """
         if self._folder.local:
             self._page = PageProcess(self._folder.path(""), last=last)
-            if at_once:
+            if rows_per_chunk:
                 self._page.begin()
 
     def sink(self, writer: str, **constant: Any) -> Sink:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from anisoscope.study.options import Known, WithPlugins, Words, known_words
+from anisoscope.study.setting_fields import Known, WithPlugins, Words, known_words
 from anisoscope.verdict import MARGIN
 from anisoscope.vocabulary import MAPS
 

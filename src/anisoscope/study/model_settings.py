@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from anisoscope.study.device import Device, resolve_device
 from anisoscope.study.judging_settings import JudgingSettings, UnitSettings
-from anisoscope.study.options import RANK, Known, Numbers, Rank, Settings, Words, known_words
+from anisoscope.study.setting_fields import RANK, Known, Numbers, Rank, Settings, Words, known_words
 from anisoscope.vocabulary import LABEL_NULLS, NULLS, PROXIES, VIEWS
 
 FEWEST_VECTORS = 4096  # below it a dimension is not to be compared
@@ -94,7 +94,7 @@ class Examination(JudgingSettings, TextSettings):
 
     def request(self) -> Any:
         """What a judgement is asked for."""
-        from anisoscope.observe.judging import Request
+        from anisoscope.evaluate.judge_sites import Request
 
         asked = (self.proxies, self.rank, ("all",), self.nulls, self.resamples, self.seed, self.ranks)
         return Request(*asked, margin=self.margin)

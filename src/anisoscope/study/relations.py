@@ -18,12 +18,12 @@ from torch import Tensor, nn
 
 from anisoscope.capture.sites import SiteKey, Sites
 from anisoscope.data.tokens import Sequences
+from anisoscope.evaluate.row_builders import Row, at_columns, estimate_row
 from anisoscope.geometry.cka import CKASide, cka_of
 from anisoscope.geometry.overlap import K, OverlapSide, distinct, overlap_of
 from anisoscope.geometry.results import Estimate
-from anisoscope.observe.rows import Row, at_columns, estimate_row
 from anisoscope.stats.reservoir import Reservoir
-from anisoscope.study.layers import Draw, vectors_of
+from anisoscope.study.profile.layer_measures import Draw, vectors_of
 
 SEQUENCES, POSITIONS, MOST_LAYERS = 32, 64, 16
 KEPT_SEQUENCES = 16  # of a checkpoint, until all are judged

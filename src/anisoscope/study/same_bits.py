@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from anisoscope.observe.provenance import machine, versions
+from anisoscope.record.run_provenance import machine, versions
 
 _MOST_THREADS = 1024  # a damaged or hostile manifest must not start a million of them
 

@@ -6,7 +6,9 @@ Letters: N rows, D width, d intrinsic dimension, n sequences, T positions. Every
 
 from __future__ import annotations
 
-from anisoscope.testing.clouds import (
+from anisoscope.testing.costs import unit_costs
+from anisoscope.testing.laws import LAWS, Law, cloud_of_law, independent_clouds, planted_effect
+from anisoscope.testing.planted_clouds import (
     RADII,
     cone,
     elliptical,
@@ -20,9 +22,7 @@ from anisoscope.testing.clouds import (
     sphere,
     with_duplicates,
 )
-from anisoscope.testing.costs import unit_costs
-from anisoscope.testing.laws import LAWS, Law, cloud_of_law, independent_clouds, planted_effect
-from anisoscope.testing.layers import noisy_profile, planted_layers
+from anisoscope.testing.planted_layers import noisy_profile, planted_layers
 from anisoscope.testing.sequences import (
     coupled_energies,
     paired_properties,

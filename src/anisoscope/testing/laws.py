@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from anisoscope.errors import broken
-from anisoscope.testing.clouds import rotation
 from anisoscope.testing.draws import normals, seeded
+from anisoscope.testing.planted_clouds import rotation
 
 
 @dataclass(frozen=True, slots=True)

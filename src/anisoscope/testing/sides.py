@@ -10,8 +10,8 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from anisoscope.testing.clouds import rotation
 from anisoscope.testing.draws import normals, seeded
+from anisoscope.testing.planted_clouds import rotation
 from anisoscope.testing.sequences import coupled_energies, coupled_share, of_shares
 
 

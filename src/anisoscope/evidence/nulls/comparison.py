@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from anisoscope.evidence.fold import Fold
 from anisoscope.evidence.inference import Spread, effective_units, log_odds, two_sided_p
+from anisoscope.evidence.measure_fold import Fold
 from anisoscope.evidence.result import Evidence
 from anisoscope.evidence.shared import Shared
 from anisoscope.evidence.units import Units

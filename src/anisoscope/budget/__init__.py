@@ -1,0 +1,1 @@
+"""What observing costs in time and memory, and how it is kept within bounds."""

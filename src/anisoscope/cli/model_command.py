@@ -1,0 +1,69 @@
+"""What `profile` and `checkpoints` have in common: the display, and the size of what they will do."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+from pydantic import Field
+from rich.console import Console
+
+from anisoscope.escape_text import tell
+from anisoscope.study.setting_fields import RunOptions
+
+if TYPE_CHECKING:
+    from anisoscope.jobs.progress_display import JobBoard, JobLines
+    from anisoscope.study.estimates import Size
+
+
+class ExaminationRun(RunOptions):
+    """Options of `profile` and `checkpoints` that decide no number."""
+
+    dry_run: Annotated[bool, Parameter(negative=())] = Field(
+        default=False, description="Say what would be done, the memory and a guess of the time, and stop."
+    )
+
+
+@contextlib.contextmanager
+def display() -> Iterator[JobBoard | JobLines]:
+    """A live board in a terminal, lines elsewhere."""
+    from anisoscope.jobs.progress_display import JobBoard, JobLines
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        yield JobLines(console)
+        return
+    board = JobBoard(console)
+    with board.shown():
+        yield board
+
+
+def threads_to_go_on_with(resume: str, kind: str, *, asked: int | None = None) -> int:
+    """The threads of the jobs of a study that goes on; said is what may differ, and whether anything is left to do."""
+    from anisoscope.cli.early_checks import require_run
+
+    there = require_run(resume, kind)
+    from anisoscope.study.same_bits import lost_bits, threads_of_jobs
+
+    begun = threads_of_jobs(there.manifest)
+    own = asked or begun or 1
+    if there.finished and not there.manifest.get("failed"):
+        tell(Console(), f"{resume} is finished; there is nothing left to do")
+        return own
+    lost = lost_bits(there.manifest, threads=own, begun=begun)
+    if lost:
+        tell(Console(stderr=True), f"warning: {lost}", "yellow")
+    return own
+
+
+def shown_size(size: Size) -> str:
+    """Memory and time in a line."""
+    from anisoscope.study.estimates import in_words
+
+    minutes, seconds = divmod(round(size.seconds), 60)
+    return (
+        f"memory: {in_words(size.weights)} for the model and up to {in_words(size.beyond)} beyond it; "
+        f"time: about {minutes}:{seconds:02d}, judging included (estimates)"
+    )

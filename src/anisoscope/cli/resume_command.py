@@ -1,0 +1,60 @@
+"""How `ablate` and `intervene` go on with a run, and what their jobs run on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from anisoscope.cli.command_end import end_with_answer
+from anisoscope.cli.model_command import display, threads_to_go_on_with
+from anisoscope.errors import broken
+from anisoscope.study.model_settings import JobOptions
+from anisoscope.study.setting_fields import given_in, part_of
+
+if TYPE_CHECKING:
+    from anisoscope.jobs.job_pool import JobResources
+    from anisoscope.store.run import Run
+
+
+def resume(
+    kind: str, path: str, options: Any, began: float, *, named: Sequence[str], show: Callable[[Run], None]
+) -> None:
+    """Go on with a run of ``kind`` and end with its answer; only where jobs run may be given beside it.
+
+    ``named`` are what was given without a flag, ``show`` prints what was found.
+    """
+    may = {"resume", "report", *JobOptions.model_fields}
+    extra = [*named, *sorted(given_in(options).keys() - may)]
+    if extra:
+        what = f"--resume with {', '.join(extra)}"
+        raise broken("a study that goes on must keep its own settings", what, "leave them out")
+    threads = threads_to_go_on_with(path, kind)
+    with display() as listener:
+        means = means_of(part_of(options, JobOptions), threads)
+        run = _study(kind).resumed(path, means, listener, page=options.report)
+    show(run)
+    end_with_answer(run, began, report=options.report, again=again(kind, run.path))
+
+
+def again(kind: str, path: str) -> str:
+    """What a user types to go on."""
+    return f"Go on with: anisoscope {kind} --resume {path}"
+
+
+def means_of(jobs: JobOptions, threads: int) -> JobResources:
+    """What jobs run on, as the pool takes it."""
+    from anisoscope.jobs.job_pool import JobResources
+
+    memory = None if jobs.memory is None else int(jobs.memory * (1 << 30))
+    return JobResources(ray=jobs.ray, threads=threads, gpus=jobs.gpus, memory=memory, retries=jobs.retries)
+
+
+def _study(kind: str) -> Any:
+    """Imported where it is needed: it brings torch."""
+    if kind == "ablate":
+        from anisoscope.study.ablate import removal_study as ablate
+
+        return ablate
+    from anisoscope.study.intervene import intervention_study as intervene
+
+    return intervene

@@ -1,0 +1,1 @@
+"""Independent jobs: one after the other in this process, on Ray, or in several processes."""

@@ -1,0 +1,1 @@
+"""Proxies removed from finished models."""

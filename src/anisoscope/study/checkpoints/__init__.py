@@ -1,0 +1,1 @@
+"""A training history studied after the fact."""

@@ -1,0 +1,1 @@
+"""Arms × doses × seeds against a control."""

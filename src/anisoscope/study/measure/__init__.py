@@ -1,0 +1,1 @@
+"""All measures of clouds in files."""

@@ -1,0 +1,1 @@
+"""A decoder and its encoder twin trained from scratch."""

@@ -1,0 +1,1 @@
+"""One finished model, layer by layer."""

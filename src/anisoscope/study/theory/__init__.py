@@ -1,0 +1,1 @@
+"""The propositions about small patches, simulated."""
