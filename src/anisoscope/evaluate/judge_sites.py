@@ -28,7 +28,7 @@ from anisoscope.verdict import MARGIN
 from anisoscope.vocabulary import LABEL_NULLS, MAIN_SUBSET, NULLS, PROXIES, VIEWS
 
 DRAWS = 999
-SEMI_NMF_ITERATIONS = 60  # the span has settled by then; what is left moves codes within it
+SEMI_NMF_ITERATIONS = 60  # the energy inside the span has settled by then; the span still turns (docs/evidence.md)
 
 
 @dataclass(frozen=True, slots=True)
