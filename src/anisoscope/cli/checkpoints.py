@@ -123,5 +123,5 @@ def _plan_shown(study: Any, course: Any, settings: Any, plan: Any) -> None:
     size = study.estimated(course, settings, plan)
     tell(console, f"{len(course.points)} checkpoints: {labels}")
     parts = "" if plan.shards == 1 else f" ({len(jobs)} × {plan.shards} parts of the text)"
-    tell(console, f"{len(jobs) * plan.shards} jobs{parts}, each with:")
-    tell(console, shown_size(size))
+    tell(console, f"{len(jobs) * plan.shards} jobs{parts}, each with this memory:")
+    tell(console, shown_size(size, jobs=len(jobs) * plan.shards))

@@ -58,12 +58,13 @@ def threads_to_go_on_with(resume: str, kind: str, *, asked: int | None = None) -
     return own
 
 
-def shown_size(size: Size) -> str:
-    """Memory and time in a line."""
-    from anisoscope.study.estimates import in_words
+def shown_size(size: Size, *, jobs: int = 1) -> str:
+    """Memory and time in a line, with what a command takes to start; of several jobs one after the other, all."""
+    from anisoscope.study.estimates import START_SECONDS, in_words
 
-    minutes, seconds = divmod(round(size.seconds), 60)
+    minutes, seconds = divmod(round(START_SECONDS + jobs * size.seconds), 60)
+    each = f", {size.seconds:.0f} s a job" if jobs > 1 else ""
     return (
         f"memory: {in_words(size.weights)} for the model and up to {in_words(size.beyond)} beyond it; "
-        f"time: about {minutes}:{seconds:02d}, judging included (estimates)"
+        f"time: about {minutes}:{seconds:02d}{each}, judging included (estimates)"
     )

@@ -23,7 +23,10 @@ from anisoscope.vocabulary import CAPTURED_SUBSETS, LABEL_NULLS, SUBSETS
 
 _PER_BLOCK = 34
 _LOGITS = 4  # logits, their softmax, the gradient, and a copy in float32
+START_SECONDS = 7.0  # importing torch and transformers, reading the weights, the run's files and its page
 _FLOOR_SECONDS = 1.0
+_PER_PASS = 2.0  # times its products alone, which are slower than the large one that gives the rate, with its taps
+_SPARED = 0.85  # of threads, what work that is dealt out to them gains
 _COPIES = 8
 _IDS = 48  # bytes of every row of a sample: its keys, token, sequence and position
 
@@ -73,7 +76,8 @@ def size_of(card: Card | Dimensions, settings: Examination, *, rate: float, sequ
     if isinstance(settings, ProfileSettings):
         vectors = len(SUBSETS) * 4 * settings.vectors * width * (layers + 1)
         tokens += (settings.batches + settings.untrained) * sequences * settings.length
-    seconds = _FLOOR_SECONDS + 2.0 * card.parameters * tokens / rate + evaluation_seconds(card, settings, rate=rate)
+    seconds = _FLOOR_SECONDS + _PER_PASS * 2.0 * card.parameters * tokens / rate
+    seconds += evaluation_seconds(card, settings, rate=rate)
     kept = statistics_bytes(card, settings)
     return Size(card.parameters * number, passing, kept, _judging_bytes(card, settings), vectors, seconds)
 
@@ -81,20 +85,24 @@ def size_of(card: Card | Dimensions, settings: Examination, *, rate: float, sequ
 def evaluation_seconds(card: Card | Dimensions, settings: Examination, *, rate: float) -> float:
     """A guess of the time that measuring layers and judging gradients takes, which is mostly more than the passes.
 
-    Fitted by hand to a few runs on two cores: 0.15 s and one and a half products of all pairs for a layer, selection of
-    tokens and batch; 0.1 s and 5.5e-6·D² s for a proxy at a site. Layers and sites are dealt out to the threads.
+    Fitted by hand to six profiles on two cores (widths 192 and 384, with and without ``--quick``), which took 0.8 to
+    1.2 times as long: CPU seconds of a layer, selection of tokens and batch are 0.07 and the time of so many products
+    of all pairs of vectors, of a proxy at a site 0.1 and 5.5e-6·D². Both are dealt out to the threads.
     """
     width, layers = card.width, card.layers
     seconds, models = 0.0, 1
     if isinstance(settings, ProfileSettings):
-        pairs = 1.5 * 2.0 * settings.vectors**2 * width / rate
-        seconds += (settings.batches + settings.untrained) * (layers + 1) * len(CAPTURED_SUBSETS) * (0.15 + pairs)
+        selections = len(CAPTURED_SUBSETS) + (card.config is not None and card.objective == "masked")  # special tokens
+        pairs = 2.0 * settings.vectors**2 * width / rate * torch.get_num_threads()
+        products = 2.3 if settings.measures == "usual" else 3.6
+        clouds = (settings.batches + settings.untrained) * (layers + 1) * selections
+        seconds += clouds * (0.07 + products * pairs)
         models = 1 + settings.untrained
     if _judges_gradients(settings):
         sites = {"representation": layers + 1, "weight": layers * _maps(settings), "embedding": 4}
         watched = sum(sites[view] for view in settings.views or sites)
         seconds += models * watched * len(settings.proxies) * (0.1 + 5.5e-6 * width**2)
-    return seconds / max(1, settings.threads)
+    return seconds / max(1.0, _SPARED * settings.threads)
 
 
 def statistics_bytes(card: Card | Dimensions, settings: Examination) -> int:

@@ -20,7 +20,7 @@ from anisoscope.models.revisions import folders, place
 from anisoscope.record.run_provenance import provenance
 from anisoscope.store.run import Run, create_run, open_run
 from anisoscope.study.ablate.ablate_settings import AblateSettings
-from anisoscope.study.estimates import rate_of
+from anisoscope.study.estimates import START_SECONDS, rate_of
 from anisoscope.study.profile.profile_study import TRAINED, about
 from anisoscope.study.resume_checks import model_digest, require_same_corpus, require_same_model, require_same_text
 from anisoscope.study.resume_state import incomplete, recorded, require_progress, resume_study, settings_in
@@ -97,7 +97,7 @@ def models_of(sources: Sequence[str]) -> tuple[Model, ...]:
 def planned(sources: Sequence[str], settings: AblateSettings) -> Plan:
     """What would be done, from configurations alone; settings that a model cannot serve are told."""
     models = models_of(sources)
-    cards, passes, seconds = [], 0, 0.0
+    cards, passes, seconds = [], 0, START_SECONDS
     rate = rate_of(settings)
     for model in models:
         card = _card(model, settings)
