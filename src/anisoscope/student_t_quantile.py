@@ -26,12 +26,17 @@ def quantile(level: float, df: float) -> float:
     low, high = 0.0, 1.0
     while _above(high, df) > 1 - level:
         low, high = high, 2 * high
+    scale = math.exp(math.lgamma((df + 1) / 2) - math.lgamma(df / 2)) / math.sqrt(df * math.pi)
+    t = (low + high) / 2
     for _ in range(200):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _above(middle, df) > 1 - level else (low, middle)
-        if high - low <= 1e-13 * high:
+        above = _above(t, df) - (1 - level)
+        low, high = (t, high) if above > 0 else (low, t)
+        step = above / (scale * math.exp(-(df + 1) / 2 * math.log1p(t * t / df)))  # Newton: the density is the slope
+        guess = t + step if low < t + step < high else (low + high) / 2
+        near, t = abs(guess - t) <= 1e-13 * high, guess
+        if near:
             break
-    return (low + high) / 2
+    return t
 
 
 def _above(t: float, df: float) -> float:

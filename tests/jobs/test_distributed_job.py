@@ -14,6 +14,7 @@ from anisoscope.jobs import distributed_job as company
 from anisoscope.store.run import create_run, open_run
 from anisoscope.study.intervene.arm_training import Job, trained
 from anisoscope.study.intervene.intervene_settings import InterveneSettings
+from anisoscope.study.intervene.intervention_study import _prepared
 from anisoscope.study.setting_fields import made_of
 
 PLAN = {
@@ -41,7 +42,8 @@ JOBS = [("istar", 0.1), ("rare", 0.5), ("off", 1.0), ("bent", 0.5)]
 def made(folder):
     settings = made_of(InterveneSettings, PLAN)
     given = settings.model_dump(mode="json")
-    run = create_run(folder, config=given, kind="intervene", steps=4, seeds=[0], done=[], failed={})
+    hashes = {"corpus": _prepared(settings).fingerprint}
+    run = create_run(folder, config=given, kind="intervene", steps=4, seeds=[0], hashes=hashes, done=[], failed={})
     return run, [Job(run.path, 0, given, arm, dose) for arm, dose in JOBS]
 
 

@@ -144,7 +144,7 @@ class Ledger:
         self.listener = listener
         self._tasks, self._retries = tuple(tasks), retries
         self._waiting = deque(self._tasks)
-        self._failed: dict[str, Attempt] = {}
+        self._failed: dict[str, str] = {}  # why the last try failed
         self._tries: Counter[str] = Counter()
         self._ended: dict[str, Outcome] = {}
 
@@ -162,25 +162,33 @@ class Ledger:
 
     def tried(self, task: Task, attempt: Attempt) -> None:
         """A try is over; after a failure the task may wait for its next one."""
-        self._tries[task.name] += 1
-        if attempt.why is None or attempt.final or self._tries[task.name] > self._retries:
-            self._end(task, attempt)
+        if attempt.why is None or attempt.final or self._tries[task.name] >= self._retries:
+            self.end(task, attempt)
         else:
-            self._failed[task.name] = attempt
-            self.listener.failed_once(task.name, attempt.why)
+            self.failed_once(task, attempt.why)
             self._waiting.appendleft(task)
+
+    def failed_once(self, task: Task, why: str) -> None:
+        """A try failed, and there will be another one."""
+        self._tries[task.name] += 1
+        self._failed[task.name] = why
+        self.listener.failed_once(task.name, why)
 
     def close(self) -> list[Outcome]:
         """Outcomes of all tasks; one that waited for another try has failed, the others were not begun."""
         for task in self._waiting:
             if task.name in self._failed:
-                self._end(task, self._failed[task.name])
+                self._finish(Outcome(task, error=self._failed[task.name], tries=self._tries[task.name]))
         return [self._ended.get(t.name, Outcome(t, error=NOT_BEGUN, tries=0)) for t in self._tasks]
 
-    def _end(self, task: Task, attempt: Attempt) -> None:
+    def end(self, task: Task, attempt: Attempt) -> None:
+        """Its last try is over."""
+        self._tries[task.name] += 1
         tries = self._tries[task.name]
-        outcome = Outcome(task, value=attempt.value, error=attempt.why, tries=tries, seconds=attempt.seconds)
-        self._ended[task.name] = outcome
+        self._finish(Outcome(task, value=attempt.value, error=attempt.why, tries=tries, seconds=attempt.seconds))
+
+    def _finish(self, outcome: Outcome) -> None:
+        self._ended[outcome.task.name] = outcome
         self.listener.ended(outcome)
 
 

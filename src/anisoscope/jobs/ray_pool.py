@@ -1,7 +1,7 @@
 """Jobs on Ray: this machine's cores, or a cluster.
 
-Ray schedules and carries results; tries are counted here, so that a killed worker loses its own job only and is
-retried like any other failure. What jobs say on the way goes through one small actor that this process asks.
+Ray schedules, carries results, and tries again what failed: a job that raised, and one whose process or machine was
+lost. What jobs say on the way, tries that failed too, goes through one small actor that this process asks.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import logging
 import os
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -33,11 +34,16 @@ _STORE = 200 * 2**20  # bytes; results are small
 _EVERY = 0.2  # seconds between looks at what jobs say
 _PATIENCE = 10.0  # seconds for an answer of a machine or of the actor
 _RARELY = 0.1  # seconds between two reports of a job
+_DIED = "its process died: killed, crashed, or out of memory"
 _LOST = {
     OutOfMemoryError: "its machine ran out of memory, and Ray ended its process; give jobs more memory=",
-    WorkerCrashedError: "its process died: killed, crashed, or out of memory",
+    WorkerCrashedError: _DIED,
     NodeDiedError: "its machine was lost",
 }
+
+
+class _TryAgainError(Exception):
+    """Raised for Ray in a worker: the try failed, and why was told."""
 
 
 @dataclass(slots=True)
@@ -53,27 +59,37 @@ class _Wire:
     """Lives in a process of its own, between jobs and whoever waits for them."""
 
     def __init__(self) -> None:
-        self._begun: list[int] = []
-        self._heard = 0  # of those
+        self._begun: Counter[int] = Counter()
+        self._failed: Counter[int] = Counter()
+        self._tries: list[tuple[int, str | None]] = []  # in order: one begins, or failed for a reason
         self._news: dict[int, tuple[float, str]] = {}  # the last word of each job is enough
         self._open = True
 
-    def may_begin(self, number: int) -> bool:
-        if self._open:
-            self._begun.append(number)
-        return self._open
+    def begin(self, number: int) -> int:
+        """Which try this is, from 1; 0 when none begins any more."""
+        if not self._open:
+            return 0
+        if self._begun[number] > self._failed[number]:  # the try before died and could not say so
+            self.fail(number, _DIED)
+        self._begun[number] += 1
+        self._tries.append((number, None))
+        return self._begun[number]
+
+    def fail(self, number: int, why: str) -> None:
+        self._failed[number] += 1
+        self._tries.append((number, why))
 
     def tell(self, number: int, share: float, text: str) -> None:
         self._news[number] = (share, text)
 
-    def news(self) -> tuple[list[int], dict[int, tuple[float, str]]]:
-        begun, news = self._begun[self._heard :], self._news
-        self._heard, self._news = len(self._begun), {}
-        return begun, news
+    def news(self) -> tuple[list[tuple[int, str | None]], dict[int, tuple[float, str]]]:
+        tries, news = self._tries, self._news
+        self._tries, self._news = [], {}
+        return tries, news
 
     def close(self) -> list[int]:
         self._open = False
-        return self._begun
+        return list(self._begun)
 
 
 def run_on_ray(ledger: Ledger, means: JobResources, stop: Callable[[], bool]) -> None:
@@ -103,7 +119,8 @@ class _Pool:
         wanted: dict[str, Any] = {"num_cpus": means.threads, "num_gpus": means.gpus}
         if means.memory is not None:
             wanted["memory"] = means.memory
-        self._act: Any = ray.remote(max_retries=0, **wanted)(_on_worker)  # tries are counted by the ledger
+        again = {"max_retries": means.retries, "retry_exceptions": [_TryAgainError]}
+        self._act: Any = ray.remote(**again, **wanted)(_on_worker)
 
     def run(self, stop: Callable[[], bool]) -> None:
         closed = False
@@ -140,9 +157,9 @@ class _Pool:
         while self._ledger and len(self._flights) < window:
             task, self._count = self._ledger.take(), self._count + 1
             try:
-                ref = self._act.options(name=task.name).remote(task, self._means.threads, self._wire, self._count)
+                ref = self._act.options(name=task.name).remote(task, self._means, self._wire, self._count)
             except (TypeError, PicklingError) as error:
-                self._ledger.tried(task, Attempt(why=failed(error, 0.0).why, final=True))
+                self._ledger.end(task, Attempt(why=failed(error, 0.0).why))
                 continue
             self._flights[ref] = _Flight(self._count, task)
             if self._lacking:
@@ -151,13 +168,15 @@ class _Pool:
     def _listen(self) -> None:
         """Hear what jobs said; without an answer they go on unheard."""
         try:
-            begun, news = ray.get(self._wire.news.remote(), timeout=_PATIENCE)
+            tries, news = ray.get(self._wire.news.remote(), timeout=_PATIENCE)
         except RayError:
             return
         by_number = {flight.number: flight for flight in self._flights.values()}
-        for number in begun:
-            if number in by_number:
+        for number, why in tries:
+            if number in by_number and why is None:
                 self._begin(by_number[number])
+            elif number in by_number:
+                self._ledger.failed_once(by_number[number].task, str(why))
         for number, (share, text) in news.items():
             if number in by_number:  # else it came after the end of its job
                 self._ledger.listener.progressed(by_number[number].task.name, share, text)
@@ -178,17 +197,25 @@ class _Pool:
             return
         if flight.began is None:
             self._begin(flight)
-        self._ledger.tried(flight.task, result)
+        self._ledger.end(flight.task, result)
 
 
-def _on_worker(task: Task, threads: int, wire: Any, number: int) -> Attempt | None:
+def _on_worker(task: Task, means: JobResources, wire: Any, number: int) -> Attempt | None:
     """One try in a process of Ray; None when it came too late to begin."""
-    os.environ["OMP_NUM_THREADS"] = str(threads)  # for libraries that are loaded later
-    with contextlib.suppress(Exception):  # without an answer jobs go on
-        # Not ray.get: Ray would lend this job's cores to another one while it waits.
-        if not wire.may_begin.remote(number).future().result(timeout=_PATIENCE):
-            return None
-    last = 0.0
+    os.environ["OMP_NUM_THREADS"] = str(means.threads)  # for libraries that are loaded later
+    last, tries = 0.0, means.retries + 1
+
+    def asked(answer: Any) -> Any:
+        """Not ray.get: Ray would lend this job's cores to another one while it waits."""
+        return answer.future().result(timeout=_PATIENCE)
+
+    this = tries  # without an answer jobs go on, and are tried once
+    with contextlib.suppress(Exception):
+        this = asked(wire.begin.remote(number))
+    if this == 0:
+        return None
+    if this > tries:  # Ray itself does not count processes that it ended for want of memory
+        return Attempt(why=_LOST[OutOfMemoryError], final=True)
 
     def tell(share: float, text: str) -> None:
         nonlocal last
@@ -196,7 +223,11 @@ def _on_worker(task: Task, threads: int, wire: Any, number: int) -> Attempt | No
             last = time.monotonic()
             wire.tell.remote(number, share, text)
 
-    return attempt(task, tell, threads)
+    result = attempt(task, tell, means.threads)
+    if result.why is not None and not result.final and this < tries:
+        asked(wire.fail.remote(number, result.why))
+        raise _TryAgainError(result.why)
+    return result
 
 
 def _explained(error: Exception, seconds: float) -> Attempt:

@@ -232,23 +232,31 @@ class Subject:
 
     def main(self, measure: str, **where: Any) -> list[Row]:
         """Rows of the proxy, timing, tokens and rank that the verdict rests on, those with a layer and a step."""
-        rows = self._usual(measure, where)
-        return [row for row in rows if row["layer"] is not None and row["step"] is not None]
+        return [row for row in self._usual(measure, where) if row["layer"] is not None]
 
     def model_rows(self, measure: str, **where: Any) -> list[Row]:
         """The same of the model as a whole, which have no layer."""
-        rows = self._usual(measure, where)
-        return [row for row in rows if row["layer"] is None and row["step"] is not None]
+        return [row for row in self._usual(measure, where) if row["layer"] is None]
 
     def _usual(self, measure: str, where: dict[str, Any]) -> list[Row]:
         usual = {"proxy": self.proxy, "timing": self.timing, "subset": self.subset, "tensor": MAIN_TENSOR}
         proxy = PROXIES.get(where.get("proxy", self.proxy))
         usual |= {"rank": self.rank if proxy is None or proxy.rank is None else proxy.rank}
-        return self.pick(measure, **(usual | where))
+        return [row for row in self.pick(measure, **(usual | where)) if row["step"] is not None]
 
     def window(self, rows: Sequence[Row], name: str) -> list[Row]:
         """Rows of a window of training."""
-        return [row for row in rows if in_window(row["step"], self.source.steps, name)]
+        inside = self._steps_inside(name)
+        return [row for row in rows if row["step"] in inside]
+
+    def _steps_inside(self, name: str) -> frozenset[int]:
+        """The steps of these rows that lie in a window: rows are many, steps are few."""
+        if ("inside", name) not in self.kept:
+            if "steps" not in self.kept:
+                self.kept["steps"] = {row["step"] for row in self.rows} - {None}
+            steps = (step for step in self.kept["steps"] if in_window(step, self.source.steps, name))
+            self.kept["inside", name] = frozenset(steps)
+        return self.kept["inside", name]
 
 
 @dataclass(frozen=True, slots=True)

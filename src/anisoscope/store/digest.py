@@ -25,9 +25,9 @@ def digest_of(table: pa.Table) -> str:
         found.update(f"\0{field.name}\0{field.type}\0".encode())
         found.update(np.packbits(column.is_null().to_numpy()).tobytes())
         if pa.types.is_string(field.type):
-            each = column.cast(pa.binary()).fill_null(b"").to_pylist()
-            found.update(np.array([len(text) for text in each], "<i8").tobytes())
-            found.update(b"".join(each))
+            lengths, letters = _letters(column)
+            found.update(lengths.tobytes())
+            found.update(letters)
         elif pa.types.is_floating(field.type):
             found.update(column.fill_null(0.0).to_numpy().astype("<f8").tobytes())
         elif pa.types.is_integer(field.type):
@@ -35,3 +35,13 @@ def digest_of(table: pa.Table) -> str:
         else:
             found.update(repr(column.to_pylist()).encode())
     return found.hexdigest()
+
+
+def _letters(column: pa.ChunkedArray) -> tuple[np.ndarray, memoryview]:
+    """Lengths of all texts in bytes, and their bytes one after the other, as Arrow holds them; null is empty."""
+    joined = column.cast(pa.large_binary()).fill_null(b"").combine_chunks()
+    _, offsets, letters = joined.buffers()
+    if offsets is None or letters is None:
+        return np.zeros(len(joined), "<i8"), memoryview(b"")
+    ends = np.frombuffer(offsets, "<i8")[joined.offset : joined.offset + len(joined) + 1]
+    return np.diff(ends), memoryview(letters)[ends[0] : ends[-1]]
