@@ -11,6 +11,7 @@ from pydantic import Field
 from rich.console import Console
 
 from anisoscope.escape_text import tell
+from anisoscope.jobs.time_left import clock
 from anisoscope.study.setting_fields import RunOptions
 
 if TYPE_CHECKING:
@@ -30,14 +31,10 @@ class ExaminationRun(RunOptions):
 def display() -> Iterator[JobBoard | JobLines]:
     """A live board in a terminal, lines elsewhere."""
     from anisoscope.jobs.progress_display import JobBoard, JobLines
+    from anisoscope.jobs.progress_table import open_display
 
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        yield JobLines(console)
-        return
-    board = JobBoard(console)
-    with board.shown():
-        yield board
+    with open_display(Console(highlight=False), JobBoard, JobLines) as shown:
+        yield shown
 
 
 def threads_to_go_on_with(resume: str, kind: str, *, asked: int | None = None) -> int:
@@ -62,8 +59,7 @@ def shown_size(size: Size) -> str:
     """Memory and time in a line."""
     from anisoscope.study.estimates import in_words
 
-    minutes, seconds = divmod(round(size.seconds), 60)
     return (
         f"memory: {in_words(size.weights)} for the model and up to {in_words(size.beyond)} beyond it; "
-        f"time: about {minutes}:{seconds:02d}, judging included (estimates)"
+        f"time: about {clock(size.seconds)}, judging included (estimates)"
     )
