@@ -11,6 +11,7 @@ from importlib import metadata
 import numpy
 import pytest
 import torch
+from packaging.specifiers import SpecifierSet
 
 from anisoscope import __version__, cli
 from anisoscope.cli import machine_probes as probes
@@ -130,11 +131,68 @@ def test_without_a_browser_it_says_how_to_get_one(findings, monkeypatch, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("version", "least", "enough"),
-    [("2.13.0+cpu", "2.6", True), ("2.5.9", "2.6", False), ("15", "15", True), ("4.48.0rc1", "4.48", True)],
+    ("version", "wanted", "wrong"),
+    [
+        ("2.13.0+cpu", ">=2.6", None),
+        ("2.5.9", ">=2.6", "older than 2.6"),
+        ("15", ">=15", None),
+        ("4.48.0rc1", ">=4.48", None),
+        ("2.6.0a0+ecf3bae40a.nv25.01", ">=2.6", None),
+        ("3.0", ">=2,<3", "not <3"),
+        ("1.0", ">=1,!=1.0", "not !=1.0"),
+        ("of last Tuesday", ">=2", None),
+    ],
 )
-def test_versions_are_numbers_not_text(version, least, enough):
-    assert probes._is_enough(version, least) is enough
+def test_versions_are_numbers_not_text(version, wanted, wrong):
+    assert probes.misfit(version, SpecifierSet(wanted)) == wrong
+
+
+def test_an_extra_asks_for_what_this_machine_needs_and_for_other_extras(monkeypatch):
+    asked = [
+        "numpy>=1.26",
+        "tomli>=2; python_version < '3'",
+        "torch[opt]>=2; python_version >= '3'",
+        "wandb (>=0.19) ; extra == 'dev'",
+        "pywin32; sys_platform == 'nowhere' and extra == 'dev'",
+        "anisoscope[lightning,ray]; extra == 'dev'",
+        "lightning>=999; extra == 'lightning'",
+        "anisoscope[dev]; extra == 'ray'",
+    ]
+    monkeypatch.setattr(metadata, "requires", lambda name: asked)
+    lack(monkeypatch, "wandb")
+    assert [each.name for each in probes.requirements()] == ["numpy", "torch"]
+    assert [each.name for each in probes.requirements("dev")] == ["wandb", "anisoscope"]
+    version = metadata.version
+    monkeypatch.setattr(metadata, "version", lambda name: "2.4" if name == "lightning" else version(name))
+    assert list(probes._lacking("dev", frozenset())) == ["wandb", "lightning>=999 (has 2.4)"]
+    assert probes._versions("lightning") == "lightning 2.4"
+    assert probes._versions("ray") == "anisoscope[dev]"
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [(ModuleNotFoundError("No module named 'packaging'"), "missing"), (SyntaxError("torn"), "broken")],
+)
+def test_without_packaging_it_says_so_and_what_else_it_can(findings, monkeypatch, error, status):
+    load = importlib.import_module
+
+    def torn(name, *rest):
+        if name.startswith("packaging"):
+            raise error
+        return load(name, *rest)
+
+    monkeypatch.setattr(probes.importlib, "import_module", torn)
+    if status == "missing":
+        for name in [name for name in sys.modules if name.partition(".")[0] == "packaging"]:
+            monkeypatch.setitem(sys.modules, name, None)  # so that every import of it fails
+    code, found = findings()
+    assert code == 1
+    assert found["packaging"]["status"] == status
+    assert found["packaging"]["fix"] == "pip install --force-reinstall packaging"
+    assert found["disk"]["status"] == "ok"
+    if status == "missing":
+        assert found["extras"]["status"] == "unknown"
+        assert found["extras"]["value"].startswith("ModuleNotFoundError")
 
 
 def test_as_a_process_it_prints_a_line_for_each_finding():

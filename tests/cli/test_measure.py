@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from anisoscope import cli, isoscore, two_nn
+from anisoscope.cli.measure import _progress
 
 X = np.random.default_rng(0).normal(size=(600, 4)) * [4, 2, 1, 1] + 1
 
@@ -89,6 +90,22 @@ def test_fewest_rows(tmp_path, capsys):
     np.save(tmp_path / "x.npy", X[:3])
     cli.main(["measure", str(tmp_path / "x.npy")])
     assert "two_nn" in capsys.readouterr().out
+
+
+def test_a_terminal_sees_how_far_it_is_and_a_pipe_nothing(monkeypatch, capsys):
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "100")
+    for force, expected in (("", ""), ("1", "layer[bold].npy\\n")):
+        monkeypatch.setenv("FORCE_COLOR", force)
+        monkeypatch.setenv("NO_COLOR", "1")
+        with _progress("layer[bold].npy\n", 600) as advance:
+            advance("reading", 150)
+            advance("neighbours", 0)
+        said = capsys.readouterr()
+        assert said.out == ""
+        assert expected in said.err
+        assert bool(said.err) == bool(expected)
+    assert "layer[bold].npy\\n: neighbours" in said.err
 
 
 def test_demo_runs_as_a_process():

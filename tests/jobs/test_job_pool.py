@@ -1,7 +1,6 @@
 """Jobs one after the other and on a real local Ray: the same results, the same counting of tries."""
 
 import contextlib
-import io
 import os
 import signal
 import socket
@@ -13,11 +12,9 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from anisoscope.errors import AnisoscopeError
-from anisoscope.jobs.job_pool import NOT_BEGUN, JobListener, JobResources, Outcome, Task, report, run
-from anisoscope.jobs.progress_display import JobBoard, JobLines
+from anisoscope.jobs.job_pool import NOT_BEGUN, JobResources, Task, report, run
 from study import pool_jobs as jobs
 from study.pool_jobs import Notes
 
@@ -357,65 +354,3 @@ def test_two_tasks_of_one_name_are_refused_and_none_are_no_work():
     with pytest.raises(ValueError, match="names of tasks must differ, got a; rename"):
         run([Task("a", jobs.after), Task("b", jobs.after), Task("a", jobs.after)], JobResources(), Notes())
     assert run([], JobResources(ray="local"), Notes()) == []
-
-
-def outcomes_for(listener):
-    good, bad = Task("step[red]512", jobs.after), Task("bad", jobs.after)
-    listener.begun([good.name, bad.name, "third"])
-    listener.started(good.name)
-    listener.progressed(good.name, 0.5, "layer [b]3")
-    yield
-    listener.ended(Outcome(good, value=1, seconds=8.12))
-    listener.started(bad.name)
-    listener.failed_once(bad.name, "OSError: [Errno 5]")
-    listener.started(bad.name)
-    listener.ended(Outcome(bad, error="OSError: [Errno 5]", tries=2))
-    yield
-
-
-def test_plain_lines_count_and_say_failures_at_once(monkeypatch):
-    from anisoscope.jobs import progress_display as overseeing
-
-    now = {"at": 100.0}
-    monkeypatch.setattr(overseeing.time, "monotonic", lambda: now["at"])
-    out = io.StringIO()
-    lines = JobLines(Console(file=out, width=60))
-    assert isinstance(lines, JobListener)
-    for _ in outcomes_for(lines):
-        pass
-    lines.started("third")
-    for _ in range(25):
-        now["at"] += 1.0
-        lines.progressed("third", 0.25, "")
-    assert out.getvalue().splitlines() == [
-        "3 jobs",
-        "1 of 3 done: step[red]512 (8.1 s)",
-        "bad failed and is tried again: OSError: [Errno 5]",
-        "bad failed for good after 2 tries: OSError: [Errno 5]",
-        "third: 25%, about 0:03 left",  # two and a quarter of three jobs took ten seconds
-        "third: 25%, about 0:07 left",
-    ]
-
-
-def test_a_terminal_shows_what_runs_and_how_much_is_left(monkeypatch):
-    from anisoscope.jobs import progress_display as overseeing
-
-    now = {"at": 100.0}
-    monkeypatch.setattr(overseeing.time, "monotonic", lambda: now["at"])
-    out = io.StringIO()
-    console = Console(file=out, width=120, force_terminal=True, color_system=None)
-    board = JobBoard(console)
-    assert isinstance(board, JobListener)
-    assert board.left is None
-    with board.shown():
-        steps = outcomes_for(board)
-        next(steps)
-        now["at"] += 60.0
-        assert board.left == pytest.approx(60.0 / 0.5 * 2.5)
-        board._live.refresh()
-        next(steps)
-        board._live.refresh()
-    text = out.getvalue()
-    for part in ("step[red]512", "layer [b]3", "50%", "5:00 left", "0 of 3 done", "1 of 3 done", "1 failed"):
-        assert part in text
-    assert "bad failed for good after 2 tries: OSError: [Errno 5]" in text

@@ -1,86 +1,114 @@
-"""How a job goes: rate and time left from the steps of late, and the same news live or in plain lines."""
+"""How jobs go: counted in plain lines, or as rows under a bar for all of them."""
 
 import io
-from pathlib import Path
+import time
 
 import pytest
 from rich.console import Console
 
-from anisoscope.evaluate.row_builders import row
-from anisoscope.study.pair import training_display as room
-from anisoscope.study.pair.pair_settings import PairSettings
-from anisoscope.study.pair.trainer_run import Job
-from anisoscope.study.pair.training_display import Board, Lines, sparkline
+from anisoscope.jobs.job_pool import JobListener, Outcome, Task
+from anisoscope.jobs.progress_display import JobBoard, JobLines
 
 
-@pytest.fixture
-def clock(monkeypatch):
+def outcomes_for(listener):
+    good, bad = Task("step[red]512", len), Task("bad", len)
+    listener.begun([good.name, bad.name, "third"])
+    listener.started(good.name)
+    listener.progressed(good.name, 0.5, "layer [b]3")
+    yield
+    listener.ended(Outcome(good, value=1, seconds=8.12))
+    listener.started(bad.name)
+    listener.failed_once(bad.name, "OSError: [Errno 5]")
+    listener.started(bad.name)
+    listener.ended(Outcome(bad, error="OSError: [Errno 5]", tries=2))
+    yield
+
+
+def test_plain_lines_count_and_say_failures_at_once(monkeypatch):
     now = {"at": 100.0}
-    monkeypatch.setattr(room.time, "monotonic", lambda: now["at"])
-    return now
-
-
-def job():
-    return Job(PairSettings(steps=100), "decoder", 0, Path("nowhere"))
-
-
-def observation(values, **changed):
-    common = {"view": "representation", "measure": "enrichment", "null": "haar", "timing": "rolling", "proxy": "pca"}
-    common |= {"tensor": "gradients"}
-    return [row(**(common | {"step": 7, "rank": 32, "layer": i, "value": v} | changed)) for i, v in enumerate(values)]
-
-
-def test_time_left_is_at_the_pace_of_late_and_not_known_at_once(clock):
-    shown = Lines(Console(file=io.StringIO())).training(job(), 0)
-    assert shown.left != shown.left
-    for step in range(1, 21):
-        clock["at"] += 9.0 if step == 1 else 0.5  # the first one warms up
-        shown.stepped(step, 3.0, 1000)
-    assert shown.left == pytest.approx(0.5 * 80)
-    assert shown.rate == pytest.approx(2000)
-
-
-def test_plain_lines_come_now_and_then_and_with_every_observation(clock):
+    monkeypatch.setattr(time, "monotonic", lambda: now["at"])
     out = io.StringIO()
-    shown = Lines(Console(file=out, width=200)).training(job(), 0)
-    for step in range(1, 101):
-        clock["at"] += 1.0
-        shown.stepped(step, 3.0, 1000)
-    shown.observed(observation([1.0, 9.5]))
-    shown.observed(observation([5.0], measure="energy", null=None))  # no headline in it
-    lines = out.getvalue().splitlines()
-    assert sum("tokens/s" in line for line in lines) == pytest.approx(11, abs=1)
-    assert lines[-1] == "decoder-0: at step 7 enrichment over haar by layer: 1.0 9.5"
+    lines = JobLines(Console(file=out, width=60))
+    assert isinstance(lines, JobListener)
+    for _ in outcomes_for(lines):
+        pass
+    lines.started("third")
+    for _ in range(25):
+        now["at"] += 1.0
+        lines.progressed("third", 0.25, "")
+    assert out.getvalue().splitlines() == [
+        "3 jobs",
+        "1 of 3 done: step[red]512 (8.1 s)",
+        "bad failed and is tried again: OSError: [Errno 5]",
+        "bad failed for good after 2 tries: OSError: [Errno 5]",
+        "third: 25%, about 0:03 left",  # two and a quarter of three jobs took ten seconds
+        "third: 25%, about 0:07 left",
+    ]
 
 
-def test_a_terminal_shows_one_row_a_training(clock):
+def test_a_terminal_shows_what_runs_and_how_much_is_left(monkeypatch):
+    now = {"at": 100.0}
+    monkeypatch.setattr(time, "monotonic", lambda: now["at"])
     out = io.StringIO()
-    console = Console(file=out, width=160, force_terminal=True, color_system=None)
-    board = Board(console)
-    with board.shown():
-        shown = board.training(job(), 40)
-        for step in range(41, 61):
-            clock["at"] += 0.5
-            shown.stepped(step, 2.5, 1000)
-        shown.observed(observation([1.0, 4.0]))
-        shown.observed(observation([2.0, 8.0]))
-        board.said("a word [red]in between")
+    console = Console(file=out, width=120, force_terminal=True, color_system=None)
+    board = JobBoard(console)
+    assert isinstance(board, JobListener)
+    assert board.left is None
+    with board:
+        steps = outcomes_for(board)
+        next(steps)
+        now["at"] += 60.0
+        assert board.left == pytest.approx(60.0 / 0.5 * 2.5)
+        board.refresh()
+        next(steps)
+        board.refresh()
     text = out.getvalue()
-    assert "60/100" in text
-    assert "2.0 8.0" in text
-    assert "0:20" in text
-    assert "▁█" in text
-    assert "a word [red]in between" in text
+    for part in ("step[red]512", "layer [b]3", "50%", "5:00 left", "0 of 3 done", "1 of 3 done", "1 failed"):
+        assert part in text
+    assert "bad failed for good after 2 tries: OSError: [Errno 5]" in text
 
 
-def test_a_sparkline_leaves_out_what_has_no_logarithm():
-    assert sparkline([]) == ""
-    assert sparkline([0.0, float("nan"), 1.0, 10.0]) == "▁█"
+def test_of_many_that_run_twenty_are_shown_and_the_rest_counted():
+    console = Console(file=io.StringIO(), width=80)
+    board = JobBoard(console)
+    board.begun([f"job{i}" for i in range(30)])
+    for i in range(23):
+        board.started(f"job{i}")
+    console.print(board)
+    lines = [line.rstrip() for line in console.file.getvalue().splitlines()]
+    assert lines[0].split() == ["0", "of", "30", "done", "?", "left"]
+    assert [line.split()[0] for line in lines[1:-1]] == [f"job{i}" for i in range(20)]
+    assert lines[-1] == "and 3 more"
 
 
-def test_the_line_shows_the_first_proxy_whichever_it_is(clock):
-    out = io.StringIO()
-    given = PairSettings(steps=100, proxies=("svd", "pca"))
-    shown = Lines(Console(file=out, width=200)).training(Job(given, "decoder", 0, Path("nowhere")), 0)
-    shown.observed(observation([3.0, 4.0], proxy="svd") + observation([1.0, 1.0]))
-    assert out.getvalue().splitlines()[-1].endswith("enrichment over haar by layer: 3.0 4.0")
+def test_a_try_that_failed_is_no_part_of_the_time_left(monkeypatch):
+    now = {"at": 0.0}
+    monkeypatch.setattr(time, "monotonic", lambda: now["at"])
+    board = JobBoard(Console(file=io.StringIO()))
+    board.begun(["a", "b"])
+    board.started("a")
+    board.progressed("a", 0.9, "nearly")
+    now["at"] = 9.0
+    assert board.left == pytest.approx(11.0)  # 0.9 of a job in 9 s, 1.1 to go
+    board.failed_once("a", "lost")
+    assert board.left is None
+
+
+def test_another_round_of_jobs_begins_anew():
+    console = Console(file=io.StringIO(), width=80)
+    board = JobBoard(console)
+    board.begun(["a", "b"])
+    board.started("a")
+    board.ended(Outcome(Task("a", len)))
+    board.started("b")
+    board.begun(["c"])
+    console.print(board)
+    assert console.file.getvalue().split() == ["0", "of", "1", "done", "?", "left"]
+
+
+def test_before_there_is_a_job_nothing_is_drawn():
+    console = Console(file=io.StringIO(), width=80)
+    board = JobBoard(console)
+    board.begun([])
+    console.print(board)
+    assert console.file.getvalue().strip() == ""

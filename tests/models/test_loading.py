@@ -4,12 +4,14 @@ import importlib.util
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from anisoscope.data.tokeniser_files import load_tokeniser
 from anisoscope.errors import AnisoscopeError, DamagedFileError
+from anisoscope.models import cards
 from anisoscope.models.loading import (
     _refuse_empty,
     _refuse_unread,
@@ -186,6 +188,15 @@ def test_the_card_tells_the_precision_of_the_file(tmp_path):
     assert next(load(card).parameters()).dtype == torch.float32
     assert next(load(card, dtype=torch.bfloat16).parameters()).dtype == torch.bfloat16
     assert next(untrained(card, dtype=torch.bfloat16).parameters()).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize(
+    ("version", "name"),
+    [("4.55.4", "torch_dtype"), ("4.56.0.dev0", "dtype"), ("4.100.0", "dtype"), ("5.0.0rc1", "dtype")],
+)
+def test_the_precision_is_asked_for_by_the_name_that_the_release_knows(version, name, monkeypatch):
+    monkeypatch.setattr(cards, "library", lambda: SimpleNamespace(__version__=version))
+    assert cards.dtype_option(torch.float16) == {name: torch.float16}
 
 
 def test_a_type_that_nobody_knows_is_told(tmp_path):

@@ -17,6 +17,7 @@ from anisoscope.cli.output import print_table, visible
 from anisoscope.cli.resume_command import again, means_of, resume
 from anisoscope.errors import broken
 from anisoscope.escape_text import tell
+from anisoscope.jobs.time_left import clock
 from anisoscope.study.ablate.ablate_settings import AblateSettings
 from anisoscope.study.device import require_device, resolve_device
 from anisoscope.study.model_settings import JobOptions
@@ -108,8 +109,7 @@ def _shown(plan: Plan) -> None:
         tell(console, f"{what}, {card.parameters / 1e6:,.1f} million parameters")
         for note in card.notes:
             tell(console, f"note: {note}")
-    minutes, seconds = divmod(round(plan.seconds), 60)
-    tell(console, f"{plan.passes:,} passes of the text, about {minutes}:{seconds:02d} (an estimate)")
+    tell(console, f"{plan.passes:,} passes of the text, about {clock(plan.seconds)} (an estimate)")
 
 
 def _costs(run: Run) -> None:

@@ -17,6 +17,7 @@ from anisoscope.cli.output import print_table
 from anisoscope.cli.resume_command import again, means_of, resume
 from anisoscope.errors import broken
 from anisoscope.escape_text import tell
+from anisoscope.jobs.time_left import clock
 from anisoscope.study.intervene.intervene_settings import ARMS, InterveneSettings, example
 from anisoscope.study.model_settings import JobOptions
 from anisoscope.study.setting_fields import given_in, made_of, part_of, read_toml
@@ -128,10 +129,9 @@ def _shown(study: Any, settings: InterveneSettings, pilot: str | None) -> None:
     from anisoscope.study.estimates import cpu_rate, in_words
 
     cost = study.cost_of(settings, cpu_rate())
-    minutes, seconds = divmod(round(cost.seconds), 60)
     tell(
         console,
-        f"{cost.jobs} trainings of {settings.steps} steps, {settings.seeds} seeds each: about {minutes}:{seconds:02d} "
+        f"{cost.jobs} trainings of {settings.steps} steps, {settings.seeds} seeds each: about {clock(cost.seconds)} "
         f"one after the other, {in_words(cost.bytes)} of disk (estimates)",
     )
     found = study.power_of(settings, pilot)

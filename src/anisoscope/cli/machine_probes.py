@@ -14,12 +14,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:  # a machine may lack it, and the doctor says so
+    from packaging.requirements import Requirement
+    from packaging.specifiers import SpecifierSet
 
 PACKAGE = "anisoscope"
 _MODULES = {"scikit-learn": "sklearn"}  # where the name to import is not the name to install
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
-_REQUIREMENT = re.compile(r"([\w.-]+)(?:\[([^\]]*)\])?\s*\(?\s*(?:>=\s*([\w.]+))?[^;]*(?:;(.*))?")
 Status = Literal["ok", "missing", "broken", "unknown"]
 
 
@@ -32,15 +35,6 @@ class Finding:
     value: str
     fix: str | None = None
     needed: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Requirement:
-    """A package that is asked for, from which version on, and by which extra."""
-
-    name: str
-    least: str | None
-    extra: str | None
 
 
 def examined() -> list[Finding]:
@@ -85,17 +79,15 @@ def _python() -> Iterator[Finding]:
     )
 
 
-def requirements() -> list[Requirement]:
-    """What the installed package asks for, as its metadata say."""
-    found = []
-    for text in metadata.requires(PACKAGE) or ():
-        match = _REQUIREMENT.fullmatch(text.strip())
-        if match is not None:
-            extra = re.search(r"extra\s*==\s*['\"]([\w.-]+)", match[4] or "")
-            inner = (match[2] or "").split(",") if match[1] == PACKAGE else []
-            names = [f"{PACKAGE}[{name.strip()}]" for name in inner if name.strip()] or [match[1]]
-            found.extend(Requirement(name, match[3], extra and extra[1]) for name in names)
-    return found
+def requirements(extra: str = "") -> list[Requirement]:
+    """What the installed package asks for on this machine, for its core or for one extra alone."""
+    from packaging.requirements import Requirement
+
+    def holds(wanted: Requirement, name: str) -> bool:
+        return wanted.marker is None or wanted.marker.evaluate({"extra": name})
+
+    every = [Requirement(text) for text in metadata.requires(PACKAGE) or ()]
+    return [each for each in every if holds(each, extra) and not (extra and holds(each, ""))]
 
 
 def _core() -> Iterator[Finding]:
@@ -103,17 +95,24 @@ def _core() -> Iterator[Finding]:
     from anisoscope import __version__
 
     yield Finding(PACKAGE, "ok", f"{__version__} in {Path(__file__).parents[1]}", needed=True)
-    for wanted in requirements():
-        if wanted.extra is None:
-            yield _imported(wanted)
+    try:
+        importlib.import_module("packaging.requirements")  # which reads what all others must be
+    except Exception as error:
+        status = "missing" if isinstance(error, ModuleNotFoundError) else "broken"
+        yield Finding("packaging", status, _told(error), "pip install --force-reinstall packaging", needed=True)
+        return
+    for each in requirements():
+        yield _imported(each)
 
 
 def _imported(wanted: Requirement) -> Finding:
-    version, fix = installed(wanted.name), f'pip install "{wanted.name}{f">={wanted.least}" if wanted.least else ""}"'
+    version = installed(wanted.name)
+    fix = f'pip install "{wanted.name}{wanted.specifier}"'
     if version is None:
         return Finding(wanted.name, "missing", "not installed", fix, needed=True)
-    if not _is_enough(version, wanted.least):
-        return Finding(wanted.name, "broken", f"{version}, older than {wanted.least}", fix, needed=True)
+    wrong = misfit(version, wanted.specifier)
+    if wrong is not None:
+        return Finding(wanted.name, "broken", f"{version}, {wrong}", fix, needed=True)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -132,43 +131,57 @@ def installed(name: str) -> str | None:
         return None
 
 
-def _is_enough(version: str, least: str | None) -> bool:
-    def numbers(text: str) -> tuple[int, ...]:
-        return tuple(int(part) for part in re.findall(r"\d+", re.split(r"[+a-zA-Z]", text)[0]))
+def misfit(version: str, wanted: SpecifierSet) -> str | None:
+    """What is wrong with a version, or None.
 
-    return least is None or numbers(version) >= numbers(least)
+    A pre-release counts as its release: builds of vendors are called so (2.6.0a0+nv25.01). A version that cannot be
+    ordered is not held against a package: whether it loads says more.
+    """
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        base = Version(version).base_version
+    except InvalidVersion:
+        return None
+    wrong = next((each for each in wanted if base not in each), None)
+    if wrong is None:
+        return None
+    return f"older than {wrong.version}" if wrong.operator == ">=" else f"not {wrong}"
 
 
 def _extras() -> Iterator[Finding]:
     """Each extra with what it lacks; an extra made of others (dev) lacks what they lack."""
-    wanted = requirements()
     for extra in metadata.metadata(PACKAGE).get_all("Provides-Extra") or ():
-        lacking = list(dict.fromkeys(_lacking(extra, wanted, frozenset())))
+        lacking = list(dict.fromkeys(_lacking(extra, frozenset())))
         yield Finding(
             f"extra {extra}",
             "missing" if lacking else "ok",
-            f"lacks {', '.join(lacking)}" if lacking else _versions(extra, wanted),
+            f"lacks {', '.join(lacking)}" if lacking else _versions(extra),
             f'pip install "{PACKAGE}[{extra}]"' if lacking else None,
         )
 
 
-def _versions(extra: str, wanted: list[Requirement]) -> str:
-    named = (each.name for each in wanted if each.extra == extra)
-    return ", ".join(name if "[" in name else f"{name} {installed(name)}" for name in named)
+def _versions(extra: str) -> str:
+    named = ((each.name, sorted(each.extras)) for each in requirements(extra))
+    return ", ".join(
+        ", ".join(f"{name}[{inner}]" for inner in inside) if name == PACKAGE else f"{name} {installed(name)}"
+        for name, inside in named
+    )
 
 
-def _lacking(extra: str, wanted: list[Requirement], inside: frozenset[str]) -> Iterator[str]:
-    for each in wanted:
-        if each.extra != extra or extra in inside:
-            continue
-        if each.name.startswith(f"{PACKAGE}["):
-            yield from _lacking(each.name.removeprefix(f"{PACKAGE}[").rstrip("]"), wanted, inside | {extra})
+def _lacking(extra: str, inside: frozenset[str]) -> Iterator[str]:
+    if extra in inside:
+        return
+    for each in requirements(extra):
+        if each.name == PACKAGE:
+            for inner in sorted(each.extras):
+                yield from _lacking(inner, inside | {extra})
             continue
         version = installed(each.name)
         if version is None:
             yield each.name
-        elif not _is_enough(version, each.least):
-            yield f"{each.name}>={each.least} (has {version})"
+        elif misfit(version, each.specifier) is not None:
+            yield f"{each.name}{each.specifier} (has {version})"
 
 
 def _devices() -> Iterator[Finding]:

@@ -19,9 +19,11 @@ from anisoscope.study.measure.measure_settings import MeasureSettings
 from anisoscope.study.setting_fields import CommandOptions
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from torch import Tensor
 
     from anisoscope.data.cloud_files import CloudFile
+    from anisoscope.jobs.progress_table import ProgressTable
     from anisoscope.study.measure.measure_study import Measured
 
 DEMO = "demo"
@@ -101,26 +103,35 @@ def _measured(source: CloudFile, seed: int, sample: int) -> Measured:
 
 @contextlib.contextmanager
 def _progress(name: str, rows: int | None) -> Iterator[Callable[[str, int], None]]:
-    """A bar on standard error where that is a terminal, else nothing."""
+    """A bar on standard error where that is a terminal, else nothing: a pipe may take it together with the JSON."""
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield lambda stage, done: None
-        return
-    name = visible(name)
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(name, total=rows)
+    from anisoscope.jobs.progress_table import open_display
+
+    with open_display(Console(stderr=True), _bar, lambda console: None) as table:
+        if table is None:
+            yield lambda stage, done: None
+            return
+        row = table.add_task(name, total=rows)
 
         def advance(stage: str, done: int) -> None:
+            nonlocal row
             if stage == "reading":
-                bar.update(task, completed=done)
-            else:
-                bar.update(task, description=f"{name}: {stage}", total=None)
+                table.update(row, completed=done)
+            else:  # nobody knows how far such a stage is
+                table.remove_task(row)
+                row = table.add_task(f"{name}: {stage}", total=None)
 
         yield advance
+
+
+def _bar(console: Console) -> ProgressTable:
+    from rich.progress import BarColumn, TaskProgressColumn
+
+    from anisoscope.jobs.progress_table import ProgressTable, TimeLeft, Words
+
+    columns = (Words("{task.description}", long=True), BarColumn(), TaskProgressColumn(), TimeLeft())
+    return ProgressTable(console, *columns, transient=True)
 
 
 def _as_json(source: CloudFile, result: Measured) -> dict[str, object]:

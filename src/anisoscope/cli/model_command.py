@@ -11,6 +11,7 @@ from pydantic import Field
 from rich.console import Console
 
 from anisoscope.escape_text import tell
+from anisoscope.jobs.time_left import clock
 from anisoscope.study.setting_fields import RunOptions
 
 if TYPE_CHECKING:
@@ -30,14 +31,10 @@ class ExaminationRun(RunOptions):
 def display() -> Iterator[JobBoard | JobLines]:
     """A live board in a terminal, lines elsewhere."""
     from anisoscope.jobs.progress_display import JobBoard, JobLines
+    from anisoscope.jobs.progress_table import open_display
 
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        yield JobLines(console)
-        return
-    board = JobBoard(console)
-    with board.shown():
-        yield board
+    with open_display(Console(highlight=False), JobBoard, JobLines) as shown:
+        yield shown
 
 
 def threads_to_go_on_with(resume: str, kind: str, *, asked: int | None = None) -> int:
@@ -62,9 +59,8 @@ def shown_size(size: Size, *, jobs: int = 1) -> str:
     """Memory and time in a line, with what a command takes to start; of several jobs one after the other, all."""
     from anisoscope.study.estimates import START_SECONDS, in_words
 
-    minutes, seconds = divmod(round(START_SECONDS + jobs * size.seconds), 60)
     each = f", {size.seconds:.0f} s a job" if jobs > 1 else ""
     return (
         f"memory: {in_words(size.weights)} for the model and up to {in_words(size.beyond)} beyond it; "
-        f"time: about {minutes}:{seconds:02d}{each}, judging included (estimates)"
+        f"time: about {clock(START_SECONDS + jobs * size.seconds)}{each}, judging included (estimates)"
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import time
 from typing import TYPE_CHECKING, Annotated
@@ -85,15 +84,14 @@ def pair(*, options: Annotated[PairCommand, Parameter(name="*")] = PairCommand()
 
 
 def _run(settings: PairSettings | None, options: PairCommand) -> Run:
+    from anisoscope.jobs.progress_table import open_display
     from anisoscope.study.pair import (
         pair_study as study,  # after the settings are known to be right: this imports torch
     )
     from anisoscope.study.pair.training_display import Board, Lines
 
     logging.getLogger("anisoscope").addHandler(logging.NullHandler())  # the display says what a scope would
-    console = Console(highlight=False)
-    shown = Board(console) if console.is_terminal else Lines(console)
-    with shown.shown() if isinstance(shown, Board) else contextlib.nullcontext():
+    with open_display(Console(highlight=False), Board, Lines) as shown:
         if settings is None:
             return study.resume(str(options.resume), shown, page=options.report)
         return study.pair(settings, shown, out=options.out, page=options.report)

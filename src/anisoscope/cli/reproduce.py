@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 from pathlib import Path
@@ -87,15 +86,17 @@ def reproduce(
     _plan(console, runs, Path(options.out or "."))
     if options.dry_run:
         return
+    from anisoscope.study.pair.training_display import Lines
+
     short = Path(name).stem
-    with _pair_display(console) as lines, display() as board:
+    with display() as board:
         result = carry_out(
             recipe,
             runs,
             name=short,
             scale=options.scale,
             threads=options.threads,
-            displays=(lines, board),
+            displays=(Lines(console), board),
             out=options.out,
         )
     _answers(result)
@@ -154,13 +155,6 @@ def _sizes(run: RecipeRun) -> tuple[list[Any], Any]:
 
         return [size for _, size in planned_checks(named, given)], None
     return [], study_size(run, given)
-
-
-@contextlib.contextmanager
-def _pair_display(console: Console) -> Any:
-    from anisoscope.study.pair.training_display import Lines
-
-    yield Lines(console)
 
 
 def _answers(result: dict[str, Any]) -> None:

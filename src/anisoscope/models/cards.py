@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from packaging.version import Version
 from torch import nn
 
 from anisoscope.errors import AnisoscopeError, DamagedFileError, broken
@@ -129,8 +130,8 @@ def own_random(seed: int) -> Iterator[None]:
 
 def dtype_option(dtype: torch.dtype) -> dict[str, torch.dtype]:
     """The option that sets the precision, which transformers renamed in 4.56."""
-    major, minor = (int(part) for part in library().__version__.split(".")[:2])
-    return {"dtype" if (major, minor) >= (4, 56) else "torch_dtype": dtype}
+    release = Version(library().__version__).release  # of a build in between too: 4.56.0.dev0
+    return {"dtype" if release >= (4, 56) else "torch_dtype": dtype}
 
 
 def is_body(name: str, model: nn.Module) -> bool:

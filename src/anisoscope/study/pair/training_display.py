@@ -6,24 +6,21 @@ import math
 import statistics
 import time
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from rich.console import Console, Group, RenderableType
-from rich.live import Live
-from rich.progress_bar import ProgressBar
-from rich.table import Table
-from rich.text import Text
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TaskID
+from rich.table import Column
 
-from anisoscope.escape_text import tell
 from anisoscope.evaluate.row_builders import Row
+from anisoscope.jobs.progress_table import PlainLines, ProgressTable, TimeLeft, Words
+from anisoscope.jobs.time_left import clock
 from anisoscope.study.pair.trainer_run import Job
 from anisoscope.vocabulary import HEADLINES, PROXIES, is_main, matches
 
 _TICKS = "▁▂▃▄▅▆▇█"
-_PLAIN_EVERY = 10.0  # seconds between plain lines
 _FEWEST = 5
+_NOTE = "enrichment: energy of the gradient in the tangent proxy, odds over random directions; 1 is chance"
 
 
 @dataclass(slots=True)
@@ -96,83 +93,66 @@ class _Show:
         """An observation was judged."""
 
 
-class Lines(_Show):
+class Lines(PlainLines, _Show):
     """Plain lines: one every few seconds, and one an observation."""
-
-    def __init__(self, console: Console) -> None:
-        self._console, self._last = console, 0.0
-
-    def said(self, line: str) -> None:
-        """Something to know, once."""
-        self._print(line)
 
     def training(self, job: Job, begin: int) -> Progress:
         """A training begins."""
-        self._print(f"{job.name}: {job.model_name}, from step {begin} to {job.settings.steps}")
+        self.said(f"{job.name}: {job.model_name}, from step {begin} to {job.settings.steps}")
         return Progress(job, begin, self)
 
     def changed(self, progress: Progress) -> None:
         """Every few seconds, and at the end."""
-        now = time.monotonic()
-        if now - self._last >= _PLAIN_EVERY or progress.step == progress.total:
-            self._last = now
-            self._print(
+        if self.is_due("training", always=progress.step == progress.total):  # whichever it is: one goes at a time
+            self.said(
                 f"{progress.job.name}: step {progress.step}/{progress.total}, loss {progress.loss:.3f}, "
-                f"{progress.rate:,.0f} tokens/s, {_clock(progress.left)} left"
+                f"{progress.rate:,.0f} tokens/s, {clock(progress.left)} left"
             )
 
     def news(self, progress: Progress) -> None:
         """What the scope saw."""
-        self._print(
+        self.said(
             f"{progress.job.name}: at step {progress.seen_at} enrichment over haar by layer: {progress.enrichment}"
         )
 
-    def _print(self, line: str) -> None:
-        tell(self._console, line)
 
-
-class Board(_Show):
+class Board(ProgressTable, _Show):
     """A live table, a row a training."""
 
     def __init__(self, console: Console) -> None:
-        self._console = console
-        self._all: list[Progress] = []
-        self._live = Live(console=console, refresh_per_second=4, get_renderable=self._drawn)
-
-    @contextmanager
-    def shown(self) -> Iterator[None]:
-        """While the job runs."""
-        with self._live:
-            yield
-
-    def said(self, line: str) -> None:
-        """Above the table."""
-        tell(self._console, line, fold=True)
+        super().__init__(
+            console,
+            Words("{task.description}", "model"),
+            BarColumn(20),
+            MofNCompleteColumn(table_column=Column("step", no_wrap=True)),
+            Words("{task.fields[loss]}", "loss"),
+            Words("{task.fields[rate]}", "tokens/s"),
+            TimeLeft("{}", "left"),
+            Words("{task.fields[enrichment]}", "enrichment by layer", long=True),
+            Words("{task.fields[course]}", "median so far", "cyan", long=True),
+            note=_NOTE,
+        )
+        self._rows: dict[str, TaskID] = {}
 
     def training(self, job: Job, begin: int) -> Progress:
         """One more row."""
-        self._all.append(Progress(job, begin, self, step=begin))
-        return self._all[-1]
+        progress = Progress(job, begin, self, step=begin)
+        unknown = dict.fromkeys(("loss", "rate", "enrichment", "course"), "")
+        self._rows[job.name] = self.add_task(
+            job.name, total=progress.total, completed=begin, left=lambda: progress.left, **unknown
+        )
+        return progress
 
-    def _drawn(self) -> RenderableType:
-        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-        for name in ("model", "", "step", "loss", "tokens/s", "left", "enrichment by layer", "median so far"):
-            table.add_column(name, no_wrap=True)
-        for one in self._all:
-            over = one.step >= one.total
-            table.add_row(
-                Text(one.job.name),
-                ProgressBar(total=one.total, completed=one.step, width=20),
-                f"{one.step}/{one.total}",
-                "" if math.isnan(one.loss) else f"{one.loss:.3f}",
-                "" if math.isnan(one.rate) else f"{one.rate:,.0f}",
-                "" if over else _clock(one.left),
-                one.enrichment,
-                Text(sparkline(one.history), style="cyan"),
-            )
-        note = Text("enrichment: energy of the gradient in the tangent proxy, odds over random directions; 1 is chance")
-        note.stylize("dim")
-        return Group(table, note) if self._all else Text("")
+    def changed(self, progress: Progress) -> None:
+        """The row moves on."""
+        loss = "" if math.isnan(progress.loss) else f"{progress.loss:.3f}"
+        rate = "" if math.isnan(progress.rate) else f"{progress.rate:,.0f}"
+        self.update(self._rows[progress.job.name], completed=progress.step, loss=loss, rate=rate)
+
+    def news(self, progress: Progress) -> None:
+        """The row has another enrichment."""
+        course = sparkline(progress.history)
+        self.update(self._rows[progress.job.name], enrichment=progress.enrichment, course=course)
 
 
 def sparkline(values: list[float]) -> str:
@@ -186,10 +166,3 @@ def sparkline(values: list[float]) -> str:
         return ""
     low, span = min(logs), (max(logs) - min(logs)) or 1.0
     return "".join(_TICKS[min(len(_TICKS) - 1, round((x - low) / span * (len(_TICKS) - 1)))] for x in logs)
-
-
-def _clock(seconds: float) -> str:
-    if math.isnan(seconds):
-        return "?"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes}:{rest:02d}"
