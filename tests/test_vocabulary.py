@@ -43,7 +43,7 @@ REGISTRIES = {
     ("report/answer.py", "outcomes"),
     ("report/answer.py", "views"),
     ("report/answer.py", "windows"),
-    ("report/blocks.py", "outcomes"),
+    ("report/signs.py", "outcomes"),
     ("report/sections/verdict_section.py", "outcomes"),
     ("report/paper_tables.py", "outcomes"),
     ("report/names.py", "proxies"),

@@ -82,6 +82,14 @@ def test_a_wheel_of_an_sdist_keeps_its_address_and_tag(tmp_path):
     assert f"{URL}/raw/0123abc/docs/report.png" in text_of(found)
 
 
+def test_a_wheel_holds_templates_style_and_scripts_of_the_page(tmp_path):
+    with zipfile.ZipFile(build("wheel", tmp_path)) as held:
+        names = set(held.namelist())
+    assets = {path.relative_to(ROOT / "src").as_posix() for path in (ROOT / "src/anisoscope/report/assets").iterdir()}
+    assert "anisoscope/report/assets/page.html.j2" in assets
+    assert assets <= names
+
+
 def test_an_address_that_is_none_is_refused(tmp_path):
     with pytest.raises(AssertionError, match="ANISOSCOPE_URL must be the web page of a repository"):
         build("wheel", tmp_path, ANISOSCOPE_URL="anisoscope.git")

@@ -75,7 +75,7 @@ def test_a_plot_has_a_panel_a_model_a_line_a_layer_and_the_null(run):
 def test_a_run_shows_its_headline(run):
     shown = run._repr_html_()
     assert "Supported in part." in shown
-    assert "hold 56 % of the gradient&#x27;s energy" in shown
+    assert "hold 56 % of the gradient&#39;s energy" in shown
     assert shown.count("<tr>") == 1 + 6
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from html import escape
+from typing import NamedTuple
 
 from anisoscope.report.names import word_of
 from anisoscope.vocabulary import MEASURES, NULLS, OUTCOMES, PROXIES, SUBSETS, TIMINGS, VIEWS, WINDOWS
@@ -60,20 +60,19 @@ def terms() -> dict[str, str]:
     return TERMS
 
 
-def _headed(term: str) -> str:
-    """A term; one that options and rows know by another name has that beside it."""
-    word = word_of(term)
-    return escape(term) if word == term else f"{escape(word)} <code>{escape(term)}</code>"
+class Entry(NamedTuple):
+    """A term in words, its ``name`` if options and rows know it by another, and what it means."""
+
+    word: str
+    name: str | None
+    meaning: str
 
 
 def _place(term: str) -> str:
     return word_of(term).removeprefix("the ").casefold()
 
 
-def glossary_html(id: str) -> str:
-    """The list at the end of the page."""
-    items = "".join(f"<dt>{_headed(term)}</dt><dd>{escape(TERMS[term])}</dd>" for term in sorted(TERMS, key=_place))
-    return (
-        f'<section id="{id}"><details class="fold"><summary><h2>Words</h2><span class="finding">What the terms of this '
-        f'page mean.</span></summary><dl class="glossary">{items}</dl></details></section>'
-    )
+def entries() -> list[Entry]:
+    """The list at the end of the page, in the order of its words."""
+    words = ((term, word_of(term)) for term in sorted(TERMS, key=_place))
+    return [Entry(word, None if word == term else term, TERMS[term]) for term, word in words]

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from anisoscope.report.answer import answer
-from anisoscope.report.blocks import SIGNS
 from anisoscope.report.formatting import interval
 from anisoscope.report.ladder_findings import findings, pooled_rows
 from anisoscope.report.plain_words import HEADS
 from anisoscope.report.reading import Context
+from anisoscope.report.signs import SIGNS
 from anisoscope.report.summary import over_training
 from anisoscope.vocabulary import ladder_of
 

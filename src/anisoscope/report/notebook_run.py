@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from html import escape
 from typing import Any
 
 from anisoscope.errors import broken
 from anisoscope.report.about import about
 from anisoscope.report.answer import answer
-from anisoscope.report.blocks import SIGNS
 from anisoscope.report.ladder_findings import JUDGED, findings
 from anisoscope.report.paper_figures import Width, figure_of
 from anisoscope.report.reading import Choice, Context, chosen_context, read
 from anisoscope.report.sections.emergence import NULL_AT_ONE
 from anisoscope.report.sections.first_screen import ladder_table
 from anisoscope.report.summary import errors
-from anisoscope.report.tree import Axis, Figure, Mark, Point, Series
+from anisoscope.report.templates import filled
+from anisoscope.report.tree import Axis, Figure, Point, Series
 from anisoscope.store.run import Run
 from anisoscope.store.run import open_run as open_stored
 from anisoscope.vocabulary import MEASURES, NULLS, ladder_of, rank_of
@@ -104,15 +103,9 @@ class OpenedRun(Run):
         context = self._context()
         found = findings(context, "representation")
         said, table = answer(found), ladder_table(found)
-        text = " ".join(said.sentences)
-        head = f"<p>{escape(about(context))}</p><p><b>{escape(said.head)}</b> {escape(text)}</p>"
-        if table is None:
-            return f"<div>{head}</div>"
-        names = "".join(f"<th>{escape(words)}</th>" for words, _ in table.columns)
-        body = "".join(
-            f"<tr><th>{escape(name.text)}</th>{''.join(map(_cell, marks))}</tr>" for name, marks in table.rows
+        return filled(
+            "notebook.html.j2", about=about(context), head=said.head, text=" ".join(said.sentences), ladder=table
         )
-        return f"<div>{head}<table><thead><tr><th></th>{names}</tr></thead><tbody>{body}</tbody></table></div>"
 
 
 def open_run(path: str | os.PathLike[str], *, write: bool = False) -> OpenedRun:
@@ -129,12 +122,6 @@ def _fits(value: Any, wanted: Any) -> bool:
     if wanted is ...:
         return True
     return value in wanted if isinstance(wanted, list | tuple | set) else value == wanted
-
-
-def _cell(mark: Any) -> str:
-    if not isinstance(mark, Mark):
-        return "<td></td>"
-    return f'<td title="{escape(mark.detail)}">{SIGNS.get(mark.outcome, "")} {escape(mark.number)}</td>'
 
 
 def _figure(context: Context, measure: str, where: dict[str, Any], frame: Any) -> Figure:

@@ -1,6 +1,6 @@
 """The view tree as one HTML file that asks the network for nothing.
 
-Everything that comes from a run is text here: escaped in the markup, escaped once more in the JSON that the drawings
+Everything that comes from a run is text here: escaped by the templates, escaped once more in the JSON that the drawings
 read, and a Content-Security-Policy allows only the page's own script and style, by their hashes.
 """
 
@@ -10,71 +10,39 @@ import base64
 import hashlib
 import json
 from dataclasses import replace
-from html import escape
 from importlib.resources import files
 from typing import Any
 
-from anisoscope.report.blocks import choices_html, front_html, section_html, text_html
-from anisoscope.report.glossary import glossary_html, terms
+from anisoscope.report.blocks import slots_in_order
+from anisoscope.report.glossary import entries, terms
 from anisoscope.report.names import KEYS, all_words, short_words
 from anisoscope.report.spoken import deflated, spoken
+from anisoscope.report.templates import filled
 from anisoscope.report.tree import Block, Figure, Report, Text, packed
 from anisoscope.vocabulary import as_plain
 
 SCRIPTS = ("scale.js", "chart.js", "ladder.js", "plot.js", "folds.js", "tips.js", "choices.js", "live.js", "report.js")
 REFRESH = 5
 """Seconds after which a live page reads itself anew."""
-GLOSSARY = "glossary"
 
 
 def page(report: Report) -> str:
     """The whole file."""
     report = _drawable(report)
     style, script = asset("report.css"), "\n".join(map(asset, SCRIPTS))
-    entries = [(section.id, section.title) for section in report.sections] + [(GLOSSARY, "Words")]
-    links = "".join(f'<li><a href="#{id}">{escape(title)}</a></li>' for id, title in entries)
-    first = "answer" if report.fronts else report.sections[0].id
-    live = f' data-live="{REFRESH}"' if report.live else ""
-    return f"""<!doctype html>
-<html lang="en"{live}>
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy(style, script)}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{escape(report.title)} · anisoscope</title>
-<link rel="icon" href="data:,">
-<style>{style}</style>
-</head>
-<body>
-<a class="skip" href="#{first}">Skip to the answer</a>
-<div class="shell">
-<header>
-<h1><span class="kicker">anisoscope report</span> <bdi>{escape(report.title)}</bdi></h1>
-<p class="subtitle">{escape(report.subtitle)}</p>
-<button type="button" class="theme" hidden></button>
-{"".join(text_html(text, "banner") for text in report.status)}
-{choices_html(report)}
-</header>
-<div class="columns">
-{front_html(report)}
-<nav aria-label="Sections"><button type="button" class="unfold" aria-pressed="false" hidden>Expand all</button>
-<ol>{links}</ol></nav>
-<main>
-<noscript><p class="said open">The drawings need JavaScript; words and tables do not.</p></noscript>
-{"".join(map(section_html, report.sections))}
-{glossary_html(GLOSSARY)}
-</main>
-</div>
-<footer>Made by anisoscope from the rows of the run alone.
-In a figure, arrow keys move between points and Escape leaves; a chip pressed with Shift shows that one alone.</footer>
-</div>
-<script type="application/json" id="data">{as_json([packed(figure) for figure in report.figures()])}</script>
-<script type="application/json" id="words">{as_json(deflated(spoken(report)))}</script>
-<script type="application/json" id="vocabulary">{as_json(as_plain() | _words())}</script>
-<script>{script}</script>
-</body>
-</html>
-"""
+    return filled(
+        "page.html.j2",
+        report=report,
+        refresh=REFRESH,
+        policy=policy(style, script),
+        style=style,
+        script=script,
+        slots=slots_in_order,
+        glossary=entries(),
+        drawings=as_json([packed(figure) for figure in report.figures()]),
+        words=as_json(deflated(spoken(report))),
+        vocabulary=as_json(as_plain() | _words()),
+    )
 
 
 def _words() -> dict[str, Any]:
