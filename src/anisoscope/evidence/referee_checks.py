@@ -288,7 +288,7 @@ def _settling_row(check: str, name: str, rank: int, answers: list[tuple[Any, boo
 
 
 def _wilson(share: float, n: int) -> tuple[float, float]:
-    """95 % interval of a proportion (Wilson 1927)."""
+    """95 % interval of a proportion (Wilson 1927); scipy's takes whole counts, and here n are seeds, not answers."""
     z2 = _Z95**2
     middle = (share + z2 / (2 * n)) / (1 + z2 / n)
     half = _Z95 / (1 + z2 / n) * math.sqrt(share * (1 - share) / n + z2 / (4 * n * n))
