@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 
 from markupsafe import Markup
 
@@ -94,4 +95,17 @@ def block_markup(block: Block, *, first: bool = False) -> Markup:
         return Markup()
     if isinstance(block, Text) and first and block.tone in ("yes", "part", "no", "open"):
         return markup("text", block, "headline")
-    return markup(_MACROS[type(block)], block)
+    return _markup_of(_Same(repr(block), block))
+
+
+@dataclass(frozen=True, slots=True)
+class _Same:
+    """A block that is known by its words: under most choices a table is the same."""
+
+    words: str
+    block: Block = field(compare=False)
+
+
+@lru_cache(maxsize=2048)
+def _markup_of(same: _Same) -> Markup:
+    return markup(_MACROS[type(same.block)], same.block)

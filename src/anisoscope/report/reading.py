@@ -153,7 +153,10 @@ class Subject:
 
         Where every place found its own, the rule by which it did.
         """
-        ranks = Counter(rank_of(row) for row in self.by_measure.get("enrichment", []) if row["proxy"] == self.proxy)
+        if "ranks" not in self.kept:
+            there = self.by_measure.get("enrichment", [])
+            self.kept["ranks"] = Counter((row["proxy"], rank_of(row)) for row in there)
+        ranks = {rank: count for (proxy, rank), count in self.kept["ranks"].items() if proxy == self.proxy}
         ranks.pop(None, None)
         config = self.source.manifest.get("config")
         wanted = config.get("rank") if isinstance(config, dict) else None
@@ -163,13 +166,18 @@ class Subject:
             else max(ranks, key=lambda rank: ranks[rank], default=None)
         )
 
-    @cached_property
+    @property
     def width(self) -> int | None:
         """D of the representation view; ``None`` if rows do not say.
 
         Runs of schema 1 have no such column: there it follows from energies and their enrichment over ``haar``, whose
         mean share is K/D.
         """
+        if "width" not in self.kept:
+            self.kept["width"] = self._width()
+        return self.kept["width"]
+
+    def _width(self) -> int | None:
         told = Counter(row["width"] for row in self.pick("energy", view="representation") if row["width"])
         if told:
             return max(told, key=lambda width: told[width])
@@ -194,9 +202,14 @@ class Subject:
         rows = [*self.by_measure.get("unigram_entropy", []), *(r for r in whole if r["measure"] == "unigram_entropy")]
         return next((row["value"] for row in rows if row["value"] is not None and math.isfinite(row["value"])), None)
 
-    @cached_property
+    @property
     def _shared_layers(self) -> set[tuple[str, int]]:
         """Views and layers with several modules."""
+        if "shared" not in self.kept:
+            self.kept["shared"] = self._layers_with_several_modules()
+        return self.kept["shared"]
+
+    def _layers_with_several_modules(self) -> set[tuple[str, int]]:
         found: dict[tuple[str, int], set[str]] = {}
         for row in self.rows:
             if row["site"] is not None and row["layer"] is not None and row["proxy"] is not None:
