@@ -1,8 +1,10 @@
 """No traceback reaches a user: one line, an exit status, and the first failure rather than one of the clean-up."""
 
+import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -62,6 +64,18 @@ def raising(error):
 def test_every_failure_is_one_line_and_a_status(capsys, error, code, line):
     assert guarded(raising(error)) == code
     assert capsys.readouterr().err == line
+
+
+def test_an_interrupt_that_a_library_swallowed_is_still_one(capsys):
+    def act():
+        with contextlib.suppress(KeyboardInterrupt):  # as an extension module does while it imports another one
+            os.kill(os.getpid(), signal.SIGINT)
+        raise AttributeError("partially initialized module")
+
+    before = signal.getsignal(signal.SIGINT)
+    assert guarded(act) == 130
+    assert capsys.readouterr().err == "interrupted\n"
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_those_who_look_for_the_fault_get_the_traceback(monkeypatch):

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import IO
 
 from anisoscope.errors import AnisoscopeError, BrokenRuleError
@@ -18,6 +21,11 @@ SHOW = "ANISOSCOPE_TRACEBACK"
 def guarded(command: Callable[[], None]) -> int:
     """Run a command; returns the exit status. With ``ANISOSCOPE_TRACEBACK`` set, errors that are not ours pass on."""
     _prepare_streams()
+    with _remembered_interrupts() as asked:
+        return _status_of(command, asked)
+
+
+def _status_of(command: Callable[[], None], asked: threading.Event) -> int:
     try:
         command()
         sys.stdout.flush()  # a full disk or a reader that went away is noticed here, not while Python ends
@@ -31,10 +39,32 @@ def guarded(command: Callable[[], None]) -> int:
     except KeyboardInterrupt:
         return _told("interrupted", INTERRUPTED, kind="")
     except Exception as error:
+        if asked.is_set():  # a library swallowed it in the middle of an import, and broke on what it then lacked
+            return _told("interrupted", INTERRUPTED, kind="")
         if os.environ.get(SHOW):
             raise
         return _told(_in_a_line(error), FAILED)
     return 0
+
+
+@contextlib.contextmanager
+def _remembered_interrupts() -> Iterator[threading.Event]:
+    """Whether Ctrl-C came, also where nobody hears the exception; whoever handles it in another way still may."""
+    asked = threading.Event()
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        asked.set()
+        signal.default_int_handler(number, frame)
+
+    usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    ours = usual and threading.current_thread() is threading.main_thread()
+    if ours:
+        signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield asked
+    finally:
+        if ours:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _in_a_line(error: Exception) -> str:

@@ -23,25 +23,51 @@ def digest_of(table: pa.Table) -> str:
     found = hashlib.blake2b(f"{table.num_rows}".encode(), digest_size=16)
     for field, column in zip(table.schema, table.columns, strict=True):
         found.update(f"\0{field.name}\0{field.type}\0".encode())
-        found.update(np.packbits(column.is_null().to_numpy()).tobytes())
+        array = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+        null = _is_null(array)
+        found.update(np.packbits(null).tobytes())
         if pa.types.is_string(field.type):
-            lengths, letters = _letters(column)
+            lengths, letters = _letters(array, null)
             found.update(lengths.tobytes())
             found.update(letters)
         elif pa.types.is_floating(field.type):
-            found.update(column.fill_null(0.0).to_numpy().astype("<f8").tobytes())
+            found.update(np.where(null, 0.0, _numbers(array)).astype("<f8").tobytes())
         elif pa.types.is_integer(field.type):
-            found.update(column.fill_null(0).to_numpy().astype("<i8").tobytes())
+            found.update(np.where(null, 0, _numbers(array)).astype("<i8").tobytes())
         else:
             found.update(repr(column.to_pylist()).encode())
     return found.hexdigest()
 
 
-def _letters(column: pa.ChunkedArray) -> tuple[np.ndarray, memoryview]:
-    """Lengths of all texts in bytes, and their bytes one after the other, as Arrow holds them; null is empty."""
-    joined = column.cast(pa.large_binary()).fill_null(b"").combine_chunks()
-    _, offsets, letters = joined.buffers()
+# Values are read from Arrow's buffers: its own conversions of nulls and scalars import pandas, which takes longer than
+# all that is done here, and swallows Ctrl-C meanwhile.
+
+
+def _is_null(array: pa.Array) -> np.ndarray:
+    bits = array.buffers()[0]
+    if isinstance(array, pa.NullArray) or bits is None:
+        return np.full(len(array), isinstance(array, pa.NullArray))
+    valid = np.unpackbits(np.frombuffer(bits, "u1"), bitorder="little")[array.offset : array.offset + len(array)]
+    return valid == 0
+
+
+def _numbers(array: pa.Array) -> np.ndarray:
+    """All numbers of an array; where one is null, any."""
+    values = array.buffers()[1]
+    kind = np.dtype(array.type.to_pandas_dtype())
+    if values is None:
+        return np.zeros(len(array), kind)
+    return np.frombuffer(values, kind)[array.offset : array.offset + len(array)]
+
+
+def _letters(array: pa.Array, null: np.ndarray) -> tuple[np.ndarray, bytes | memoryview]:
+    """Lengths of all texts in bytes, and their bytes one after the other; null is empty."""
+    _, offsets, letters = array.buffers()
     if offsets is None or letters is None:
-        return np.zeros(len(joined), "<i8"), memoryview(b"")
-    ends = np.frombuffer(offsets, "<i8")[joined.offset : joined.offset + len(joined) + 1]
-    return np.diff(ends), memoryview(letters)[ends[0] : ends[-1]]
+        return np.zeros(len(array), "<i8"), b""
+    ends = np.frombuffer(offsets, "<i4")[array.offset : array.offset + len(array) + 1].astype("<i8")
+    lengths, held = np.diff(ends), memoryview(letters)
+    if not lengths[null].any():
+        return lengths, held[ends[0] : ends[-1]]
+    kept = b"".join(held[low:high] for low, high in zip(ends[:-1][~null], ends[1:][~null], strict=True))
+    return np.where(null, 0, lengths), kept
