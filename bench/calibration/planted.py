@@ -16,14 +16,14 @@ from scipy import stats
 
 from anisoscope.evidence.inference import Spread
 from anisoscope.evidence.ladder import ladder
-from anisoscope.evidence.pooled import Layer, pool
+from anisoscope.evidence.pooled import PooledLayer, pool
 from anisoscope.evidence.result import Evidence
 from anisoscope.evidence.units import AdditiveUnits, Energies
 from anisoscope.geometry.results import Estimate
-from anisoscope.report.ladder_findings import Finding
+from anisoscope.report.ladder_findings import LadderFinding
 from anisoscope.report.reading import Source, Subject
 from anisoscope.report.sections.verdict_section import headline
-from anisoscope.report.window_effects import Effect
+from anisoscope.report.window_effects import WindowEffect
 from anisoscope.testing import planted_layers
 from anisoscope.verdict import Verdict
 from anisoscope.vocabulary import MAIN_TIMING, ladder_of
@@ -64,7 +64,7 @@ def tally(planted: Planted, layers: int, shared: float, repetitions: int) -> Tal
         evidences = drawn(planted, layers, shared, seed)
         judged = ladder(evidences, view=VIEW)
         verdict, last = judged.model, NULLS[-1]
-        pooled = {null: pool([Layer.of(e) for e in evidences], null) for null in NULLS}
+        pooled = {null: pool([PooledLayer.of(e) for e in evidences], null) for null in NULLS}
         found.heights[verdict.height] += 1
         found.words[_word(verdict, pooled)] += 1
         found.outcomes[judged.layers[layers - 1].rungs[-1].outcome] += 1
@@ -104,9 +104,9 @@ def _word(verdict: Verdict, pooled: dict[str, Estimate | None]) -> str:
     source = Source("model", "", {"kind": "profile", "status": "finished"}, [], [], 1)
     subject = Subject(source, None, None, "model", [])
     effects = {
-        null: Effect(one.value, *(getattr(one, end) for end in ENDS), over="units")
+        null: WindowEffect(one.value, *(getattr(one, end) for end in ENDS), over="units")
         for null, one in pooled.items()
         if one is not None
     }
-    found = Finding(subject, VIEW, "late", "pca", MAIN_TIMING, verdict, (verdict,), 1, (1, 1), effects)
+    found = LadderFinding(subject, VIEW, "late", "pca", MAIN_TIMING, verdict, (verdict,), 1, (1, 1), effects)
     return (headline([found]).head or "").removesuffix(".")

@@ -46,7 +46,7 @@ from anisoscope.observe.token_counts import Tally
 from anisoscope.record.evaluation_worker import Worker
 from anisoscope.record.logged_values import LoggedValues
 from anisoscope.record.notices import Notices, show
-from anisoscope.record.pipeline import Keeper, Series
+from anisoscope.record.pipeline import EvaluatedSeries, Keeper
 from anisoscope.record.report_page import report_of
 from anisoscope.record.run_provenance import provenance
 from anisoscope.record.run_writer import ScopeRun, open_together
@@ -180,7 +180,7 @@ class Scope:
         self._publisher = Publisher(session.log, self._notices)
         self._publisher.to(lambda: session.trackers)
         told |= {"notices": self._notices, "heard": self._publisher.take}
-        self._series = Series(AutoEvaluator(brief, lambda: where.device), sink=sink, **told)
+        self._series = EvaluatedSeries(AutoEvaluator(brief, lambda: where.device), sink=sink, **told)
         self._logged = LoggedValues(steps)
         self._worker = Worker(self._series.begin, pending=session.pending, on_device=lambda: where.device is not None)
         weakref.finalize(self, _abandoned, self._worker, self._series).atexit = False  # the worker sees to that
@@ -619,7 +619,7 @@ class _OpenStep:
     attaching: float = 0.0
 
 
-def _abandoned(worker: Worker, series: Series) -> None:
+def _abandoned(worker: Worker, series: EvaluatedSeries) -> None:
     """A scope that was dropped without being closed: its threads end once they have judged what they hold."""
     if not worker.forked:
         worker.abandon(series.release)

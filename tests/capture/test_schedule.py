@@ -157,7 +157,7 @@ def test_what_always_samples_stays_inside_its_intervals(monkeypatch):
     from anisoscope.evaluate.judge_sites import Request
     from anisoscope.observe.collector import Collector
     from anisoscope.observe.statistics import Observation
-    from anisoscope.record.pipeline import Series
+    from anisoscope.record.pipeline import EvaluatedSeries
 
     model = build("gpt_neox").eval()
     scope = small(model, steps=200, schedule="always", views=("representation",))
@@ -172,7 +172,7 @@ def test_what_always_samples_stays_inside_its_intervals(monkeypatch):
             everything.next_step(everything.views, rows=8192, vocabulary=0, most_tokens=0)
             with Taps(model, find_sites(model), everything):
                 model(**inputs).loss.backward()
-    series = Series(Evaluator(EvaluatorSettings(Request(("pca",), 4, ("all",), ("haar",), 9, 0), anchor=None)))
+    series = EvaluatedSeries(Evaluator(EvaluatorSettings(Request(("pca",), 4, ("all",), ("haar",), 9, 0), anchor=None)))
     series.judge(Observation(199, everything.statistics))
     key = ("layer", "view", "proxy", "measure", "null")
     full = {tuple(r[k] for k in key): r for r in series.rows if r["measure"] == "enrichment"}

@@ -8,7 +8,7 @@ import torch
 
 from anisoscope import Subspace, judge
 from anisoscope.evidence.inference import Spread
-from anisoscope.evidence.pooled import Layer, pool
+from anisoscope.evidence.pooled import PooledLayer, pool
 
 
 def layers(seed, *, count=4, n=24, lift=1.0, shared=True):
@@ -25,7 +25,7 @@ def layers(seed, *, count=4, n=24, lift=1.0, shared=True):
 
 
 def pooled(found, null):
-    return pool([Layer.of(e) for e in found], null)
+    return pool([PooledLayer.of(e) for e in found], null)
 
 
 def judged(clouds, nulls=("haar", "axes")):

@@ -12,7 +12,7 @@ from anisoscope.evidence import typed_units
 from anisoscope.evidence.energy import energy_share
 from anisoscope.evidence.measure_fold import Fold
 from anisoscope.evidence.pool_folds import pool_folds
-from anisoscope.evidence.pooled import Layer, pool
+from anisoscope.evidence.pooled import PooledLayer, pool
 from anisoscope.evidence.typed_units import TypedUnits
 from anisoscope.stats.moments import Moments
 from anisoscope.testing import rotation
@@ -183,4 +183,4 @@ def test_layers_are_pooled_by_leaving_a_document_out_of_all_of_them(null):
         return np.mean(logs)
 
     lost = slow_jackknife.without_each(together, statistic)
-    same(pool([Layer.of(e) for e in layers], null), statistic(together), *slow_jackknife.error_and_df(lost))
+    same(pool([PooledLayer.of(e) for e in layers], null), statistic(together), *slow_jackknife.error_and_df(lost))

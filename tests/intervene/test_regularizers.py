@@ -16,7 +16,7 @@ from anisoscope import Subspace, average_cosine, fit_subspace, isoscore_star
 from anisoscope.capture.sites import find_sites
 from anisoscope.capture.taps import Listener, Taps
 from anisoscope.errors import AnisoscopeError
-from anisoscope.models.twins import Shape, build
+from anisoscope.models.twins import ModelShape, build
 from anisoscope.regularizers import CosReg, CurvatureReg, IStar, Regularizer, SpectralDecay, TangentReg
 
 WIDTH = 6
@@ -162,7 +162,7 @@ def test_the_reference_forgets_and_is_kept_with_a_checkpoint():
 
 
 def tiny(seed=0):
-    return build("twin", "decoder", Shape(layers=2, width=32, heads=2, vocabulary=60, length=24), seed=seed)
+    return build("twin", "decoder", ModelShape(layers=2, width=32, heads=2, vocabulary=60, length=24), seed=seed)
 
 
 def batch(step, n=8, seed=0):

@@ -12,7 +12,7 @@ from torch.multiprocessing.spawn import start_processes
 
 from anisoscope.jobs import distributed_job as company
 from anisoscope.store.run import create_run, open_run
-from anisoscope.study.intervene.arm_training import Job, trained
+from anisoscope.study.intervene.arm_training import ArmJob, trained
 from anisoscope.study.intervene.intervene_settings import InterveneSettings
 from anisoscope.study.intervene.intervention_study import _prepared
 from anisoscope.study.setting_fields import made_of
@@ -44,7 +44,7 @@ def made(folder):
     given = settings.model_dump(mode="json")
     hashes = {"corpus": _prepared(settings).fingerprint}
     run = create_run(folder, config=given, kind="intervene", steps=4, seeds=[0], hashes=hashes, done=[], failed={})
-    return run, [Job(run.path, 0, given, arm, dose) for arm, dose in JOBS]
+    return run, [ArmJob(run.path, 0, given, arm, dose) for arm, dose in JOBS]
 
 
 def worker(rank, folder):

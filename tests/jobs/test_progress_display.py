@@ -6,7 +6,7 @@ import time
 import pytest
 from rich.console import Console
 
-from anisoscope.jobs.job_pool import JobListener, Outcome, Task
+from anisoscope.jobs.job_pool import JobListener, JobOutcome, Task
 from anisoscope.jobs.progress_display import JobBoard, JobLines
 
 
@@ -16,11 +16,11 @@ def outcomes_for(listener):
     listener.started(good.name)
     listener.progressed(good.name, 0.5, "layer [b]3")
     yield
-    listener.ended(Outcome(good, value=1, seconds=8.12))
+    listener.ended(JobOutcome(good, value=1, seconds=8.12))
     listener.started(bad.name)
     listener.failed_once(bad.name, "OSError: [Errno 5]")
     listener.started(bad.name)
-    listener.ended(Outcome(bad, error="OSError: [Errno 5]", tries=2))
+    listener.ended(JobOutcome(bad, error="OSError: [Errno 5]", tries=2))
     yield
 
 
@@ -101,7 +101,7 @@ def test_another_round_of_jobs_begins_anew():
     board = JobBoard(console)
     board.begun(["a", "b"])
     board.started("a")
-    board.ended(Outcome(Task("a", len)))
+    board.ended(JobOutcome(Task("a", len)))
     board.started("b")
     board.begun(["c"])
     console.print(board)

@@ -8,7 +8,7 @@ import pytest
 from anisoscope.report.reading import read
 from anisoscope.report.sections.run_comparison import comparison_section, ratio
 from anisoscope.report.tree import Table, Text
-from anisoscope.report.window_effects import Effect
+from anisoscope.report.window_effects import WindowEffect
 from report.blocks import the
 from report.test_claims import passing, plant_run
 
@@ -50,14 +50,16 @@ def test_the_interval_of_a_ratio_covers_it():
     rng = np.random.default_rng(0)
     held = 0
     for a, b in rng.normal([1.0, 0.3], [0.2, 0.05], size=(2000, 2)):
-        ends = [Effect(math.exp(x), math.exp(x - 1.96 * s), math.exp(x + 1.96 * s)) for x, s in ((a, 0.2), (b, 0.05))]
+        ends = [
+            WindowEffect(math.exp(x), math.exp(x - 1.96 * s), math.exp(x + 1.96 * s)) for x, s in ((a, 0.2), (b, 0.05))
+        ]
         _, low, high = ratio(*ends)
         held += low <= math.exp(0.7) <= high
     assert held / 2000 == pytest.approx(0.95, abs=0.015)
 
 
 def test_without_an_interval_there_is_none():
-    assert ratio(Effect(4.0), Effect(2.0, 1.0, 3.0)) == (2.0, None, None)
+    assert ratio(WindowEffect(4.0), WindowEffect(2.0, 1.0, 3.0)) == (2.0, None, None)
 
 
 def test_every_figure_of_several_runs_has_panels_by_run(tmp_path):

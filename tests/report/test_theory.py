@@ -5,7 +5,7 @@ import pytest
 from anisoscope.report.make import make_report
 from anisoscope.report.paper_figures import draw_figures
 from anisoscope.report.reading import read
-from anisoscope.report.sections.theory.laboratory import OPEN_CLAIM, Laboratory
+from anisoscope.report.sections.theory.laboratory import OPEN_CLAIM, LaboratoryRows
 from anisoscope.report.sections.theory.theory_page import bounds_blocks, headline, verdict_section
 from anisoscope.report.tree import Figure, Table, Text
 from anisoscope.report.view import view
@@ -51,7 +51,7 @@ def planted(*, outcome="equal", corrected=1.0, published=0.3, ratio=None, held=N
     if held:
         share = {"value": held / 4, "low": 0.1, "high": 1.0, "n": 4, "note": f"{held} of 4"}
         rows.append({"measure": "bound_holds", "variant": "held-out"} | share)
-    return Laboratory([{"model": None, "n": 10, "low": None, "high": None, **row} for row in rows])
+    return LaboratoryRows([{"model": None, "n": 10, "low": None, "high": None, **row} for row in rows])
 
 
 def test_the_page_begins_with_its_verdict_and_has_every_section(run):
@@ -85,7 +85,7 @@ def test_failures_are_said(old):
     assert headline(planted(outcome="cannot tell", old=old)).head == "Undecided."
     assert headline(planted(corrected=0.9, old=old)).tone == "no"
     assert headline(planted(published=1.0, old=old)).head == "Supported."
-    assert headline(Laboratory([])).head == "Nothing to judge."
+    assert headline(LaboratoryRows([])).head == "Nothing to judge."
     section = verdict_section(planted(outcome="cannot tell", old=old))
     said = headed(section.blocks, "Cannot tell:")
     seen = "about 0.7 off theory would have been seen in 80 % of repetitions"
@@ -132,7 +132,7 @@ def test_all_round_means_one_thing_on_the_page(run):
     old = [row | {"subset": "all round"} if row["subset"] == "uniform" else row for row in rows]
     assert old != rows
     for given in (rows, old):
-        figure = the(Figure, bounds_blocks(Laboratory(given))[-1])
+        figure = the(Figure, bounds_blocks(LaboratoryRows(given))[-1])
         assert "uniform" in figure.toggle[0].values
         assert "all round" not in figure.toggle[0].values
 

@@ -41,7 +41,7 @@ class Router:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class MapChoice:
     """The map of a block, by its name in the model; ``kind`` says what it is, or why there is none.
 
     Kinds are ``mlp``, ``reads`` (the first map that reads the stream), ``experts`` and ``none``.
@@ -54,19 +54,19 @@ class Choice:
 
 def choose_map(
     prefix: str, block: nn.Module, width: int | None, call: Called | None, names: dict[nn.Module, str]
-) -> Choice:
+) -> MapChoice:
     """The map of a block called ``prefix``; ``width`` and ``call`` are known where the model was traced."""
     maps = maps_of(prefix, block)
     if has_experts(block, width, call):
-        return Choice("experts")
+        return MapChoice("experts")
     pair = first_map(maps, width)
     if pair is not None:
-        return Choice("mlp", *pair)
+        return MapChoice("mlp", *pair)
     if call is not None and width is not None:
         read = _first_read(call, width, names)
         if read is not None:
-            return Choice("reads", *read)
-    return Choice("none")
+            return MapChoice("reads", *read)
+    return MapChoice("none")
 
 
 def attention_maps(prefix: str, block: nn.Module, width: int | None, call: Called | None) -> list[Map]:
@@ -226,9 +226,9 @@ def linear_shape(module: nn.Module) -> tuple[int, int] | None:
     return (rows, columns) if turned or getattr(module, "nf", None) == columns else (columns, rows)
 
 
-def notes_on_maps(choices: Iterable[tuple[str, Choice]]) -> list[str]:
+def notes_on_maps(choices: Iterable[tuple[str, MapChoice]]) -> list[str]:
     """What is to be said of blocks whose map is not the first one of an MLP."""
-    by_kind: dict[str, list[tuple[str, Choice]]] = {}
+    by_kind: dict[str, list[tuple[str, MapChoice]]] = {}
     for name, choice in choices:
         by_kind.setdefault(choice.kind, []).append((name, choice))
     notes = []

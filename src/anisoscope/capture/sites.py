@@ -22,7 +22,7 @@ import torch
 from torch import nn
 
 from anisoscope.capture.maps import (
-    Choice,
+    MapChoice,
     Router,
     attention_maps,
     choose_map,
@@ -265,7 +265,7 @@ class _Trunk:
         """Sites of the blocks."""
         return [Site(m.name, f"{self.prefix}representation", m.layer, m.module, m.layout) for m in self.members]
 
-    def choose(self, member: _Member) -> Choice:
+    def choose(self, member: _Member) -> MapChoice:
         """The map of a block; of a norm that ends a layer, the one among what was called since the norm before."""
         if self.stack is None or any(p.ndim > 1 for p in member.module.parameters()):
             return choose_map(member.name, member.module, self.width, member.call, self.names)
@@ -273,7 +273,7 @@ class _Trunk:
             found for call in self._since(member) for found in maps_of(self.names.get(call.module, ""), call.module)
         ]
         pair = first_map(maps, self.width)
-        return Choice("none") if pair is None else Choice("mlp", *pair)
+        return MapChoice("none") if pair is None else MapChoice("mlp", *pair)
 
     def attention(self, member: _Member) -> list[tuple[str, nn.Module]]:
         """The projections of attention in a block."""

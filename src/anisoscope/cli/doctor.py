@@ -13,7 +13,7 @@ from anisoscope.errors import AnisoscopeError
 from anisoscope.study.setting_fields import CommandOptions
 
 if TYPE_CHECKING:
-    from anisoscope.cli.machine_probes import Finding
+    from anisoscope.cli.machine_probes import MachineFinding
 
 _COLOURS = {"ok": "green", "missing": "yellow", "broken": "red", "unknown": "yellow"}
 
@@ -73,7 +73,7 @@ def doctor(
         raise AnisoscopeError(f"the core needs what is missing or broken here: {', '.join(failed)}")
 
 
-def _print(findings: list[Finding]) -> None:
+def _print(findings: list[MachineFinding]) -> None:
     from rich.console import Console
     from rich.text import Text
 

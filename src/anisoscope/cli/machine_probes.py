@@ -27,7 +27,7 @@ Status = Literal["ok", "missing", "broken", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class MachineFinding:
     """One line of the doctor; a ``needed`` one that is not ok means that the core does not work."""
 
     name: str
@@ -37,9 +37,9 @@ class Finding:
     needed: bool = False
 
 
-def examined() -> list[Finding]:
+def examined() -> list[MachineFinding]:
     """All findings, in the order in which one reads them."""
-    probes: tuple[tuple[str, Callable[[], Iterator[Finding]]], ...] = (
+    probes: tuple[tuple[str, Callable[[], Iterator[MachineFinding]]], ...] = (
         ("python", _python),
         ("core packages", _core),
         ("devices", _devices),
@@ -53,12 +53,12 @@ def examined() -> list[Finding]:
     return [finding for name, probe in probes for finding in _guarded(name, probe)]
 
 
-def _guarded(name: str, probe: Callable[[], Iterator[Finding]]) -> list[Finding]:
-    found: list[Finding] = []
+def _guarded(name: str, probe: Callable[[], Iterator[MachineFinding]]) -> list[MachineFinding]:
+    found: list[MachineFinding] = []
     try:
         found.extend(probe())  # what was found before a failure is kept
     except Exception as error:
-        found.append(Finding(name, "unknown", _told(error)))
+        found.append(MachineFinding(name, "unknown", _told(error)))
     return found
 
 
@@ -67,10 +67,10 @@ def _told(error: Exception) -> str:
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
-def _python() -> Iterator[Finding]:
+def _python() -> Iterator[MachineFinding]:
     wanted = "3.11"
     status = "ok" if sys.version_info >= (3, 11) else "broken"
-    yield Finding(
+    yield MachineFinding(
         "python",
         status,
         f"{platform.python_version()} on {platform.platform()}",
@@ -90,37 +90,37 @@ def requirements(extra: str = "") -> list[Requirement]:
     return [each for each in every if holds(each, extra) and not (extra and holds(each, ""))]
 
 
-def _core() -> Iterator[Finding]:
+def _core() -> Iterator[MachineFinding]:
     """Every package that the core needs is imported: one can be installed and still not load."""
     from anisoscope import __version__
 
-    yield Finding(PACKAGE, "ok", f"{__version__} in {Path(__file__).parents[1]}", needed=True)
+    yield MachineFinding(PACKAGE, "ok", f"{__version__} in {Path(__file__).parents[1]}", needed=True)
     try:
         importlib.import_module("packaging.requirements")  # which reads what all others must be
     except Exception as error:
         status = "missing" if isinstance(error, ModuleNotFoundError) else "broken"
-        yield Finding("packaging", status, _told(error), "pip install --force-reinstall packaging", needed=True)
+        yield MachineFinding("packaging", status, _told(error), "pip install --force-reinstall packaging", needed=True)
         return
     for each in requirements():
         yield _imported(each)
 
 
-def _imported(wanted: Requirement) -> Finding:
+def _imported(wanted: Requirement) -> MachineFinding:
     version = installed(wanted.name)
     fix = f'pip install "{wanted.name}{wanted.specifier}"'
     if version is None:
-        return Finding(wanted.name, "missing", "not installed", fix, needed=True)
+        return MachineFinding(wanted.name, "missing", "not installed", fix, needed=True)
     wrong = misfit(version, wanted.specifier)
     if wrong is not None:
-        return Finding(wanted.name, "broken", f"{version}, {wrong}", fix, needed=True)
+        return MachineFinding(wanted.name, "broken", f"{version}, {wrong}", fix, needed=True)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             importlib.import_module(_MODULES.get(wanted.name, wanted.name.replace("-", "_")))
     except Exception as error:
         again = f"pip install --force-reinstall {wanted.name}"
-        return Finding(wanted.name, "broken", f"{version}, does not load: {_told(error)}", again, needed=True)
-    return Finding(wanted.name, "ok", version, needed=True)
+        return MachineFinding(wanted.name, "broken", f"{version}, does not load: {_told(error)}", again, needed=True)
+    return MachineFinding(wanted.name, "ok", version, needed=True)
 
 
 def installed(name: str) -> str | None:
@@ -149,11 +149,11 @@ def misfit(version: str, wanted: SpecifierSet) -> str | None:
     return f"older than {wrong.version}" if wrong.operator == ">=" else f"not {wrong}"
 
 
-def _extras() -> Iterator[Finding]:
+def _extras() -> Iterator[MachineFinding]:
     """Each extra with what it lacks; an extra made of others (dev) lacks what they lack."""
     for extra in metadata.metadata(PACKAGE).get_all("Provides-Extra") or ():
         lacking = list(dict.fromkeys(_lacking(extra, frozenset())))
-        yield Finding(
+        yield MachineFinding(
             f"extra {extra}",
             "missing" if lacking else "ok",
             f"lacks {', '.join(lacking)}" if lacking else _versions(extra),
@@ -184,7 +184,7 @@ def _lacking(extra: str, inside: frozenset[str]) -> Iterator[str]:
             yield f"{each.name}{each.specifier} (has {version})"
 
 
-def _devices() -> Iterator[Finding]:
+def _devices() -> Iterator[MachineFinding]:
     import torch
 
     with warnings.catch_warnings(record=True) as said:
@@ -192,33 +192,35 @@ def _devices() -> Iterator[Finding]:
         there = torch.cuda.is_available()
     for index in range(torch.cuda.device_count() if there else 0):
         about = torch.cuda.get_device_properties(index)
-        yield Finding(f"cuda:{index}", "ok", f"{about.name}, {_size(about.total_memory)}, CUDA {torch.version.cuda}")
+        yield MachineFinding(
+            f"cuda:{index}", "ok", f"{about.name}, {_size(about.total_memory)}, CUDA {torch.version.cuda}"
+        )
     if not there:
         mps = torch.backends.mps.is_available()
-        yield Finding("device", "ok", "mps (Apple)" if mps else "cpu only: no CUDA device that torch can use")
+        yield MachineFinding("device", "ok", "mps (Apple)" if mps else "cpu only: no CUDA device that torch can use")
     for warning in said:  # a driver that is too old says so in a warning, and nowhere else
-        yield Finding("device", "broken", str(warning.message).splitlines()[0])
+        yield MachineFinding("device", "broken", str(warning.message).splitlines()[0])
 
 
-def _cores() -> Iterator[Finding]:
+def _cores() -> Iterator[MachineFinding]:
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     quota = _cgroup("cpu.max").split()
     limit = f", limited to {int(quota[0]) / int(quota[1]):g} by cgroup" if quota[:1] and quota[0] != "max" else ""
-    yield Finding("cores", "ok", f"{usable} usable of {os.cpu_count()}{limit}")
+    yield MachineFinding("cores", "ok", f"{usable} usable of {os.cpu_count()}{limit}")
     import torch
 
     asked = os.environ.get("OMP_NUM_THREADS")
-    yield Finding(
+    yield MachineFinding(
         "threads", "ok", f"torch uses {torch.get_num_threads()}" + (f", OMP_NUM_THREADS={asked}" * bool(asked))
     )
 
 
-def _memory() -> Iterator[Finding]:
+def _memory() -> Iterator[MachineFinding]:
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     meminfo = Path("/proc/meminfo")
     free = re.search(r"MemAvailable:\s+(\d+) kB", meminfo.read_text()) if meminfo.exists() else None
     limit = _cgroup("memory.max").strip()
-    yield Finding(
+    yield MachineFinding(
         "memory",
         "ok",
         _size(total)
@@ -234,28 +236,30 @@ def _cgroup(name: str) -> str:
         return ""
 
 
-def _disk() -> Iterator[Finding]:
+def _disk() -> Iterator[MachineFinding]:
     here = Path.cwd()
     usage = shutil.disk_usage(here)
-    yield Finding("disk", "ok", f"{_size(usage.free)} free of {_size(usage.total)} at {here}")
+    yield MachineFinding("disk", "ok", f"{_size(usage.free)} free of {_size(usage.total)} at {here}")
 
 
-def _temporary() -> Iterator[Finding]:
+def _temporary() -> Iterator[MachineFinding]:
     try:
         with tempfile.NamedTemporaryFile(prefix="anisoscope-") as file:
             file.write(b"x" * 4096)
             file.flush()
-            yield Finding("temporary directory", "ok", f"{Path(file.name).parent} is writable")
+            yield MachineFinding("temporary directory", "ok", f"{Path(file.name).parent} is writable")
     except OSError as error:
-        yield Finding("temporary directory", "broken", _told(error), "set TMPDIR to a folder with room")
+        yield MachineFinding("temporary directory", "broken", _told(error), "set TMPDIR to a folder with room")
 
 
-def _chromium() -> Iterator[Finding]:
+def _chromium() -> Iterator[MachineFinding]:
     found = next((path for name in _BROWSERS if (path := shutil.which(name))), None) or _playwrights()
     if found is not None:
-        yield Finding("chromium", "ok", found)
+        yield MachineFinding("chromium", "ok", found)
     else:
-        yield Finding("chromium", "missing", "none found", "pip install playwright && playwright install chromium")
+        yield MachineFinding(
+            "chromium", "missing", "none found", "pip install playwright && playwright install chromium"
+        )
 
 
 def _playwrights() -> str | None:

@@ -59,9 +59,9 @@ def theory(*, options: Annotated[TheoryCommand, Parameter(name="*")] = TheoryCom
 
 def _claims(run: Run) -> None:
     """Claim by claim, then the bounds."""
-    from anisoscope.report.sections.theory.laboratory import BOUNDS, CLAIMS, Laboratory, precise
+    from anisoscope.report.sections.theory.laboratory import BOUNDS, CLAIMS, LaboratoryRows, precise
 
-    lab = Laboratory(run.table().to_pylist())
+    lab = LaboratoryRows(run.table().to_pylist())
     rows = [
         [words, short(lab.expected[key]["value"]), precise(lab.fits[key]), lab.said(key)]
         for key, words in CLAIMS.items()

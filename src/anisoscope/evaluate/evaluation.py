@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from anisoscope.evaluate.judge_sites import Case, Evidences
+from anisoscope.evaluate.judge_sites import Evidences, JudgedCase
 from anisoscope.evaluate.row_builders import Row, adjusted, pooled_rows
-from anisoscope.evidence.pooled import Layer
+from anisoscope.evidence.pooled import PooledLayer
 from anisoscope.vocabulary import PROXIES, TIMINGS, VIEWS
 
 
@@ -31,15 +31,15 @@ class PartialEvaluation:
 
     stamp: Row
     sections: Mapping[str, list[Row]]
-    layers: Mapping[str, list[tuple[Case, Layer]]] = field(default_factory=dict)
+    layers: Mapping[str, list[tuple[JudgedCase, PooledLayer]]] = field(default_factory=dict)
     bases: dict[str, dict[str, Any]] = field(default_factory=dict)
     spectra: dict[str, Any] = field(default_factory=dict)
     rank_rule: str | None = None  # by which each place found its rank
 
 
-def layers_of(found: Evidences) -> list[tuple[Case, Layer]]:
+def layers_of(found: Evidences) -> list[tuple[JudgedCase, PooledLayer]]:
     """What the cases of one timing add to the effect over all layers."""
-    return [(case, Layer.of(evidence)) for case, evidence in found.items()]
+    return [(case, PooledLayer.of(evidence)) for case, evidence in found.items()]
 
 
 def combine(parts: Sequence[PartialEvaluation], margin: float) -> Evaluation:

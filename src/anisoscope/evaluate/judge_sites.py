@@ -42,7 +42,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class JudgedCase:
     """A proxy and the tensor that it is judged on."""
 
     place: Place
@@ -66,7 +66,7 @@ def basis_place(name: str) -> tuple[Place, int]:
 
 Each = Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]
 Proxies = dict[Place, tuple[Subspace, Subspace]]
-Evidences = dict[Case, Evidence]
+Evidences = dict[JudgedCase, Evidence]
 
 
 def each_in_turn(act: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
@@ -129,7 +129,7 @@ class Question:
 
     proxies: Proxies
     request: Request
-    initial: Mapping[Case, Evidence]
+    initial: Mapping[JudgedCase, Evidence]
 
 
 def judge_observation(
@@ -154,7 +154,7 @@ def judge_observation(
         return found
 
     longest_first = sorted(places, key=lambda where: VIEWS[where[0]].kind != "weight")
-    found: dict[tuple[int, Case], Evidence] = {}
+    found: dict[tuple[int, JudgedCase], Evidence] = {}
     for where, evidences in zip(longest_first, each(judge, longest_first), strict=True):
         found |= {(t.number, t.case): e for t, e in zip(places[where], evidences, strict=True)}
     answers: list[Evidences] = [{} for _ in questions]
@@ -171,7 +171,7 @@ def _trials(observed: Observation, number: int, question: Question) -> list[_Tri
     for place, pair in proxies.items():
         for tensor in VIEWS[place.view].judged_on:
             if place.at in observed.sites(place.view, tensor):
-                case = Case(place, tensor)
+                case = JudgedCase(place, tensor)
                 start = initial.get(case)
                 if start is not None and start.rank != pair[0].rank:
                     start = None  # shares inside so many and inside other many directions do not compare
@@ -180,7 +180,7 @@ def _trials(observed: Observation, number: int, question: Question) -> list[_Tri
     return trials
 
 
-def _asked(request: Request, observed: Observation, initial: Evidence | None, case: Case) -> list[str]:
+def _asked(request: Request, observed: Observation, initial: Evidence | None, case: JudgedCase) -> list[str]:
     """The nulls asked for that can be had here."""
 
     def possible(null: str) -> bool:
@@ -259,7 +259,7 @@ class _Trial:
     """A proxy with the nulls that it is set against, and how many layers it is judged among."""
 
     number: int  # of the question that it is part of
-    case: Case
+    case: JudgedCase
     pair: tuple[Subspace, Subspace]
     nulls: list[str]
     initial: Evidence | None

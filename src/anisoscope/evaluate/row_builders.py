@@ -10,10 +10,10 @@ from typing import Any
 import torch
 
 from anisoscope.capture.sites import SiteKey
-from anisoscope.evaluate.judge_sites import Case, Each, Place, Proxies, each_in_turn
+from anisoscope.evaluate.judge_sites import Each, JudgedCase, Place, Proxies, each_in_turn
 from anisoscope.evaluate.measure_intervals import kept_units
 from anisoscope.evidence.inference import FEWEST_UNITS, adjust
-from anisoscope.evidence.pooled import Layer, pool
+from anisoscope.evidence.pooled import PooledLayer, pool
 from anisoscope.evidence.result import Evidence
 from anisoscope.geometry.cloud_parts import Material, joined
 from anisoscope.geometry.measure_registry import methods
@@ -155,7 +155,7 @@ def angle_row(common: Row, rank: int, angles: torch.Tensor, since: str) -> Row:
     return row(**common, measure="angle", variant=f"since {since}", **numbers)
 
 
-def evidence_rows(case: Case, found: Evidence, timing: str, observed: Observation) -> list[Row]:
+def evidence_rows(case: JudgedCase, found: Evidence, timing: str, observed: Observation) -> list[Row]:
     """Everything that one judgement says."""
     common = stamp(observed) | place_columns(case.place)
     common |= {"tensor": case.tensor, "rank": found.rank, "width": found.width, "timing": timing, "n": found.n}
@@ -239,7 +239,7 @@ def rank_notes(observed: Observation, notes: Mapping[Place, str]) -> list[Row]:
 
 
 def other_rank_rows(
-    found: Mapping[Case, Evidence], initial: Mapping[Case, Evidence], timing: str, observed: Observation
+    found: Mapping[JudgedCase, Evidence], initial: Mapping[JudgedCase, Evidence], timing: str, observed: Observation
 ) -> list[Row]:
     """Where step 0 had a proxy of another rank: ``init`` is not measured there, and why."""
     rows = []
@@ -287,12 +287,14 @@ def adjusted(rows: list[Row], margin: float = MARGIN) -> list[Row]:
     return rows
 
 
-def pooled_rows(found: Sequence[tuple[Case, Layer]], timing: str, when: Row, *, rule: str | None = None) -> list[Row]:
+def pooled_rows(
+    found: Sequence[tuple[JudgedCase, PooledLayer]], timing: str, when: Row, *, rule: str | None = None
+) -> list[Row]:
     """Over all layers: the mean log odds ratio over each null, with its interval by units that layers share.
 
     Where layers found their ranks by a ``rule``, they are pooled whatever these are.
     """
-    groups: dict[tuple[Any, ...], list[Layer]] = {}
+    groups: dict[tuple[Any, ...], list[PooledLayer]] = {}
     for case, layer in found:
         place = case.place
         rank = layer.rank if rule is None else None

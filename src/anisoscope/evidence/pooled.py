@@ -15,7 +15,7 @@ from anisoscope.geometry.results import Estimate
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Layer:
+class PooledLayer:
     """What one layer adds: its odds ratios, the same with each unit left out, and which units these are."""
 
     rank: int
@@ -25,13 +25,13 @@ class Layer:
     ids: Tensor | None
 
     @classmethod
-    def of(cls, found: Evidence) -> Layer:
+    def of(cls, found: Evidence) -> PooledLayer:
         """From the evidence of that layer."""
         ids = None if found.folds is None else torch.cat([units.ids for units in found.folds])
         return cls(found.rank, found.width, found.enrichment, found.lost, ids)
 
 
-def pool(layers: Sequence[Layer], null: str) -> Estimate | None:
+def pool(layers: Sequence[PooledLayer], null: str) -> Estimate | None:
     """Mean log odds ratio over layers, as a ratio; its error is the jackknife over units of that mean.
 
     Layers see the same sequences, so their errors go together: a mean of layers is not more certain for having many.
@@ -53,7 +53,7 @@ def pool(layers: Sequence[Layer], null: str) -> Estimate | None:
     return spread.estimate(plain, mean, ratio=True)
 
 
-def _same_units(layers: Sequence[Layer]) -> bool:
+def _same_units(layers: Sequence[PooledLayer]) -> bool:
     """Whether all layers rest on the same sequences, or documents."""
     ids = [layer.ids for layer in layers if layer.ids is not None]
     return len(ids) == len(layers) and all(torch.equal(one, ids[0]) for one in ids)

@@ -56,7 +56,7 @@ class VerifyRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Verification:
+class CheckTable:
     """The table of all checks."""
 
     rows: tuple[VerifyRow, ...]
@@ -79,7 +79,7 @@ def verify(
     groups: Any = None,
     resamples: int = 199,
     generator: torch.Generator | None = None,
-) -> Verification:
+) -> CheckTable:
     """Check proxies against baselines of equal rank, on sequences that they were not fitted on.
 
     ``x`` and ``gradients`` are ``(n, T, D)``, or rows with ``groups``; or mappings from ``(seed, layer)`` to such, for
@@ -135,7 +135,7 @@ def verify(
                 rows.append(_refit_row(found, *at, seed))
                 rows.append(_row("curvature", *at, curvature_along(found.subspaces, halves), 1.0))
             rows += _paired_rows(judged, rank, cell_seed, layer)
-    return Verification((*rows, *settling(rows, methods)))
+    return CheckTable((*rows, *settling(rows, methods)))
 
 
 def _cells(x: Any, gradients: Any) -> dict[tuple[Any, Any], tuple[Tensor, Tensor]]:

@@ -21,7 +21,7 @@ from anisoscope.errors import broken
 from anisoscope.geometry.cloud import Cloud
 from anisoscope.geometry.neighbours import nearest_to
 from anisoscope.geometry.results import Estimate
-from anisoscope.geometry.sample_points import Judged, Rows, as_directions, judged, no_spread, overlap_error
+from anisoscope.geometry.sample_points import JudgedPoints, Rows, as_directions, judged, no_spread, overlap_error
 from anisoscope.geometry.second_form import SecondForms, coefficients, directions_in_noise, quadratics, second_forms
 from anisoscope.geometry.subspace import Subspace
 
@@ -149,7 +149,7 @@ class _Rung:
         return tuple(error + bias for error, bias in zip(self.errors, self.biases, strict=True))
 
 
-def _rungs(cloud: Judged, counts: list[int], dim: int, directions_Dr: Tensor | None) -> list[_Rung]:
+def _rungs(cloud: JudgedPoints, counts: list[int], dim: int, directions_Dr: Tensor | None) -> list[_Rung]:
     distances_PK, indices_PK = nearest_to(cloud.x, cloud.points, min(counts[-1], cloud.x.shape[0] - 1))
     distances_PK = distances_PK / cloud.unit
     rungs: list[_Rung] = []
@@ -167,7 +167,9 @@ def _rungs(cloud: Judged, counts: list[int], dim: int, directions_Dr: Tensor | N
     return rungs
 
 
-def _rung(forms: SecondForms, near_PK: Tensor, radius: float, cloud: Judged, directions_Dr: Tensor | None) -> _Rung:
+def _rung(
+    forms: SecondForms, near_PK: Tensor, radius: float, cloud: JudgedPoints, directions_Dr: Tensor | None
+) -> _Rung:
     rows, count, good_P = cloud.x.shape[0], near_PK.shape[1], forms.solved
     scores = list(_squares(forms, directions_Dr)[:, good_P])
     if directions_Dr is not None:  # the quotient along / rms, linearised about its value
@@ -254,7 +256,7 @@ def _squares(forms: SecondForms, directions_Dr: Tensor | None) -> Tensor:
     return torch.stack(squares)
 
 
-def _reported(rung: _Rung, cloud: Judged, dim: int) -> Curvature:
+def _reported(rung: _Rung, cloud: JudgedPoints, dim: int) -> Curvature:
     estimates = [
         _root(mean, half, cloud, rung.radius) for mean, half in zip(rung.means[:3], rung.half_widths, strict=False)
     ]
@@ -274,7 +276,7 @@ def _reported(rung: _Rung, cloud: Judged, dim: int) -> Curvature:
     )
 
 
-def _root(mean: float, half: float, cloud: Judged, radius: float) -> Estimate:
+def _root(mean: float, half: float, cloud: JudgedPoints, radius: float) -> Estimate:
     """Square roots of a mean square and its interval; NaN where a range from 0 reaches the curvature of a fold.
 
     A mean square below 0 is 0 less an error, so the interval is laid about 0: cut off, it would end too early. One that

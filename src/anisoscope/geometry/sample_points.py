@@ -28,7 +28,7 @@ Rows = Tensor | np.ndarray | list[int] | range
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Judged:
+class JudgedPoints:
     """The distinct rows of a cloud, those of them to judge, and their rms radius, which serves as unit of length.
 
     ``size`` is their rms norm in that unit, to which rounding is relative. ``problem`` says why nothing
@@ -57,7 +57,7 @@ class Judged:
         return float((least_P - _LEVEL * most_P).median()) > 0 and float(least_P.median()) > self.rounding
 
 
-def judged(x: Cloud, *, dim: int | None, points: Rows | None, generator: torch.Generator | None) -> Judged:
+def judged(x: Cloud, *, dim: int | None, points: Rows | None, generator: torch.Generator | None) -> JudgedPoints:
     """Check the cloud, leave out copies of rows, and draw at most ``MOST_POINTS`` of the points asked for."""
     x_ND = as_cloud(x)
     if dim is not None:
@@ -80,7 +80,7 @@ def judged(x: Cloud, *, dim: int | None, points: Rows | None, generator: torch.G
     sample_PD = x_ND[rows_P].double()
     unit = float((sample_PD - sample_PD.mean(0)).square().sum(1).mean().sqrt())
     unit = unit if unit > 0 else 1.0
-    return Judged(x_ND, rows_P, unit, float(sample_PD.square().sum(1).mean().sqrt()) / unit, problem)
+    return JudgedPoints(x_ND, rows_P, unit, float(sample_PD.square().sum(1).mean().sqrt()) / unit, problem)
 
 
 def require_dim(dim: int, width: int) -> None:

@@ -20,7 +20,7 @@ from anisoscope.geometry.dimension import two_nn
 from anisoscope.geometry.duplicates import column_means
 from anisoscope.geometry.neighbours import BLOCK_ROWS
 from anisoscope.geometry.results import Estimate
-from anisoscope.geometry.sample_points import Judged, Rows, judged, no_spread, overlap_error, require_dim
+from anisoscope.geometry.sample_points import JudgedPoints, Rows, judged, no_spread, overlap_error, require_dim
 from anisoscope.geometry.second_form import blocks, coefficients, local_pca, scatter
 
 _MOST_IN_BALL = 128
@@ -96,7 +96,7 @@ def visible_curvature(
     return VisibleCurvature(points=tuple(found), dim=dim)
 
 
-def _seen(cloud: Judged, radii: list[float], dim: int, generator: torch.Generator | None) -> list[VisiblePoint]:
+def _seen(cloud: JudgedPoints, radii: list[float], dim: int, generator: torch.Generator | None) -> list[VisiblePoint]:
     x_ND, rows = cloud.x, cloud.x.shape[0]
     generator = torch.Generator().manual_seed(0) if generator is None else generator
     # One order of rows for all balls: those that overlap also share their rows, and the error can see it.
@@ -151,7 +151,7 @@ def _off_quadratic(y_PKD: Tensor, tangent_PDd: Tensor, member_PK: Tensor, radius
     return torch.where(solved_P & (count_P >= 2 * terms), squares_P / (count_P - terms).clamp_min(1), nothing_P)
 
 
-def _quotient(radius: float, cloud: Judged, dim: int, kept: list[tuple[Tensor, ...]]) -> VisiblePoint:
+def _quotient(radius: float, cloud: JudgedPoints, dim: int, kept: list[tuple[Tensor, ...]]) -> VisiblePoint:
     off_P, bare_P, along_Pd, near_PK, member_PK, inside_P = (torch.cat(parts) for parts in zip(*kept, strict=True))
     enough_P = inside_P >= 2 * (dim + 1)
     points, neighbours = int(enough_P.sum()), float(inside_P.double().mean())

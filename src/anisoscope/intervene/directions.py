@@ -50,7 +50,7 @@ class Tokens:
 
 
 @dataclass(slots=True, eq=False)
-class Stream(Listener):
+class StreamMoments(Listener):
     """Moments of the residual stream by layer and fold; rows too, of the first sequences, if ``rows`` has room."""
 
     layers: frozenset[int]
@@ -122,7 +122,7 @@ class Removal:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Layer:
+class RemovedLayer:
     """Everything that is removed from one layer at one rank. Folds are the judged ones; means are the other fold's."""
 
     at: SiteKey
@@ -147,7 +147,7 @@ class Layer:
         return Removal(self.proxy, own), [Removal(f, other) for f in frames]
 
 
-def fit_layer(stream: Stream, layer: int, *, method: str, rank: int, draws: int, seed: int) -> Layer:
+def fit_layer(stream: StreamMoments, layer: int, *, method: str, rank: int, draws: int, seed: int) -> RemovedLayer:
     """Proxy and controls of one layer: each judged fold gets the directions of the other one."""
     fitted_on = [stream.moments[layer, 1 - fold] for fold in FOLDS]
     judged = [stream.moments[layer, fold].about(fitted_on[fold].mean) for fold in FOLDS]
@@ -174,7 +174,9 @@ def fit_layer(stream: Stream, layer: int, *, method: str, rank: int, draws: int,
     }
     spread = [_total(moments) for moments in judged]
     means = (fitted_on[0].mean, fitted_on[1].mean)
-    return Layer(stream.sites[layer], rank, width, means, (spread[0], spread[1]), frames(method, proxies), controls)
+    return RemovedLayer(
+        stream.sites[layer], rank, width, means, (spread[0], spread[1]), frames(method, proxies), controls
+    )
 
 
 def _inside(judged: Moments, basis_DK: Tensor) -> float:

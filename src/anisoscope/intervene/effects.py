@@ -24,7 +24,7 @@ from anisoscope.vocabulary import BINS
 
 
 @dataclass(slots=True, eq=False)
-class Ledger:
+class LossLedger:
     """Sums of token losses by unit and bin, of every removal; the last bin is for tokens in none."""
 
     bins: Tensor | None = None  # (V,), of each type, −1 for none
@@ -78,7 +78,7 @@ class Ledger:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cost(Estimate):
+class LossChange(Estimate):
     """A change of loss in nats a token, with a two-sided p against 0 and the smallest change that would be found."""
 
     p: float | None = None
@@ -87,7 +87,7 @@ class Cost(Estimate):
 
 def cost_of(
     draws_Rn: Tensor, counts_n: Tensor, *, fewest: int = FEWEST_UNITS, family: int = 1, over_draws: bool = False
-) -> Cost:
+) -> LossChange:
     """The mean over draws of ``Σd/Σc``, from changes by draw and unit.
 
     >>> import torch
@@ -101,10 +101,10 @@ def cost_of(
     d_n, n = draws_Rn.mean(0), int(kept.sum())
     tokens = round(float(counts_n.sum()))
     if not n:
-        return Cost(value=math.nan, n=0, note="no token of this bin is asked for")
+        return LossChange(value=math.nan, n=0, note="no token of this bin is asked for")
     value = float(d_n.sum() / counts_n.sum())
     effective = effective_units(d_n.abs())
-    bare = Cost(value=value, n=tokens, units=effective)
+    bare = LossChange(value=value, n=tokens, units=effective)
     if not math.isfinite(value):
         return replace(bare, note="the loss is not finite")
     if fewest < FEWEST_UNITS or n < 2:
@@ -122,5 +122,5 @@ def cost_of(
         return replace(bare, low=value, high=value, low90=value, high90=value, se=0.0, p=float(value == 0), note=note)
     p = 2 * float(special.stdtr(spread.df, -abs(value) / spread.error))
     found = spread.estimate(bare, value)
-    assert isinstance(found, Cost), "an estimate keeps its kind"
+    assert isinstance(found, LossChange), "an estimate keeps its kind"
     return replace(found, p=p, detectable=spread.detectable(0.0, family), note=note)

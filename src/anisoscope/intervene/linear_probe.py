@@ -26,7 +26,7 @@ _ITERATIONS = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Probe:
+class ProbeAccuracy:
     """Accuracy on what was not seen, what the most frequent label gives there, and the accuracy of the control task."""
 
     accuracy: float
@@ -84,7 +84,7 @@ def possible(examples: Examples, seed: int) -> str | None:
     return None
 
 
-def probe(vectors_ND: np.ndarray, examples: Examples, *, seed: int = 0) -> Probe:
+def probe(vectors_ND: np.ndarray, examples: Examples, *, seed: int = 0) -> ProbeAccuracy:
     """Fit and judge.
 
     >>> rng = np.random.default_rng(0)
@@ -104,7 +104,7 @@ def probe(vectors_ND: np.ndarray, examples: Examples, *, seed: int = 0) -> Probe
     x_ND = (vectors_ND - fitted.mean(0)) / np.where(scale > 0, scale, 1.0)
     accuracy, majority = _judged(x_ND, examples.labels, parts)
     control, _ = _judged(x_ND, examples.control(seed), parts)
-    return Probe(accuracy, majority, control, len(parts[2]))
+    return ProbeAccuracy(accuracy, majority, control, len(parts[2]))
 
 
 def _judged(x_ND: np.ndarray, labels: np.ndarray, parts: list[np.ndarray]) -> tuple[float, float]:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from anisoscope.errors import broken
 from anisoscope.geometry.subspace import Subspace
-from anisoscope.intervene.sums import Cloud, gathered, over_processes, processes
+from anisoscope.intervene.sums import WeightedRows, gathered, over_processes, processes
 from anisoscope.stats.moments import Moments
 
 ROWS = 4096
@@ -41,7 +41,7 @@ class CosReg:
 
     def __call__(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """The average cosine."""
-        cloud = Cloud.of(x, mask, self.rows)
+        cloud = WeightedRows.of(x, mask, self.rows)
         squares_N = cloud.rows.square().sum(1)
         weights_N = cloud.weights * (squares_N > 0)
         # The root of 0 has no derivative.
@@ -81,7 +81,7 @@ class IStar:
 
     def __call__(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """One minus the score."""
-        cloud = Cloud.of(x, mask, self.rows)
+        cloud = WeightedRows.of(x, mask, self.rows)
         own_DD = cloud.covariance()
         width = own_DD.shape[0]
         if self.reference == "trace":
@@ -100,7 +100,7 @@ class IStar:
         """Go on with a reference that was kept."""
         self._moments = Moments.from_state(dict(state)) if state else None
 
-    def _running(self, cloud: Cloud, own_DD: Tensor) -> Tensor:
+    def _running(self, cloud: WeightedRows, own_DD: Tensor) -> Tensor:
         """The reference of the batches so far, which then takes this one up; the first batch is its own reference."""
         n = cloud.count.detach()
         batch = Moments(n.double(), cloud.centre().double(), own_DD.double() * (n.double() - 1), None, None)
@@ -133,7 +133,7 @@ class SpectralDecay:
 
     def slope(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """α̂ itself."""
-        cloud = Cloud.of(x, mask, self.rows)
+        cloud = WeightedRows.of(x, mask, self.rows)
         last = min(cloud.rows.shape[1], len(cloud.rows) * processes() - 1) // 2
         if last < _FIRST_PLACE - 1 + _FEWEST_PLACES:
             raise broken(
@@ -165,7 +165,7 @@ class TangentReg:
             raise broken(
                 f"vectors must have the width of the subspace, {self._basis.shape[0]}", x.shape[-1], "refit it"
             )
-        cloud = Cloud.of(x, mask, self.rows)
+        cloud = WeightedRows.of(x, mask, self.rows)
         y_ND, weights_N = cloud.rows - cloud.centre(), cloud.weights
         inside_NK = y_ND @ self._basis.to(y_ND)
         n = cloud.count
@@ -197,7 +197,7 @@ class CurvatureReg:
 
     def __call__(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """The mean quotient."""
-        cloud = Cloud.of(x, mask, self.rows)
+        cloud = WeightedRows.of(x, mask, self.rows)
         rows_ND, weights_N = gathered(cloud.rows), gathered(cloud.weights)
         count = len(rows_ND)
         if count <= self.neighbours:

@@ -19,7 +19,7 @@ from anisoscope.intervene.edits import borrowed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Reader:
+class StreamReader:
     """A linear map that reads the stream inside a block."""
 
     name: str
@@ -39,9 +39,9 @@ class Reader:
         return matrix.T if self.turned else matrix
 
 
-def find_readers(model: nn.Module, sites: Sites, batch: Mapping[str, Tensor]) -> tuple[Reader, ...]:
+def find_readers(model: nn.Module, sites: Sites, batch: Mapping[str, Tensor]) -> tuple[StreamReader, ...]:
     """Find them by a pass over one batch, which changes nothing in the model."""
-    found: list[Reader] = []
+    found: list[StreamReader] = []
     names = {module: name for name, module in unwrapped(model).named_modules()}
     for site in sites.blocks:
         found += _of_block(site.module, site.layer, names, model, batch)
@@ -50,7 +50,7 @@ def find_readers(model: nn.Module, sites: Sites, batch: Mapping[str, Tensor]) ->
     return tuple(found)
 
 
-def named_readers(model: nn.Module, sites: Sites, maps: Sequence[str]) -> tuple[Reader, ...]:
+def named_readers(model: nn.Module, sites: Sites, maps: Sequence[str]) -> tuple[StreamReader, ...]:
     """Those that were named; each must be a linear map inside a block."""
     names = dict(unwrapped(model).named_modules())
     blocks = {site.name: site.layer for site in sites.blocks}
@@ -66,16 +66,16 @@ def named_readers(model: nn.Module, sites: Sites, maps: Sequence[str]) -> tuple[
     return tuple(found)
 
 
-def _reader(name: str, layer: int, module: nn.Module) -> Reader:
+def _reader(name: str, layer: int, module: nn.Module) -> StreamReader:
     shape = linear_shape(module)
     assert shape is not None, "a linear map"
     assert isinstance(module.weight, Tensor), "a linear map has a weight"
-    return Reader(name, layer, module, tuple(module.weight.shape) == shape and not isinstance(module, nn.Linear))
+    return StreamReader(name, layer, module, tuple(module.weight.shape) == shape and not isinstance(module, nn.Linear))
 
 
 def _of_block(
     block: nn.Module, layer: int, names: Mapping[nn.Module, str], model: nn.Module, batch: Mapping[str, Tensor]
-) -> list[Reader]:
+) -> list[StreamReader]:
     streams: list[Tensor] = []  # held, so that no storage is used again within the pass
     found: dict[nn.Module, None] = {}
     off: list[Callable[[], None]] = []
@@ -119,10 +119,12 @@ def _same(a: Tensor, b: Tensor) -> bool:
     return a is b or (a.data_ptr() == b.data_ptr() and a.numel() == b.numel() and a.shape[-1] == b.shape[-1])
 
 
-def inputs_of(readers: Sequence[Reader], tell: Callable[[Reader, Tensor], None]) -> list[Callable[[], None]]:
+def inputs_of(
+    readers: Sequence[StreamReader], tell: Callable[[StreamReader, Tensor], None]
+) -> list[Callable[[], None]]:
     """Hooks that hand on what enters each; returns what takes them off."""
 
-    def hook(reader: Reader) -> Callable[[nn.Module, tuple[Any, ...]], None]:
+    def hook(reader: StreamReader) -> Callable[[nn.Module, tuple[Any, ...]], None]:
         def entering(module: nn.Module, args: tuple[Any, ...]) -> None:
             if args and isinstance(args[0], Tensor):
                 tell(reader, args[0].detach())

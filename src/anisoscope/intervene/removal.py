@@ -21,10 +21,10 @@ from anisoscope.capture.taps import Taps
 from anisoscope.errors import AnisoscopeError, broken
 from anisoscope.evaluate.row_builders import Row
 from anisoscope.evidence.frequency_evidence import frequency_bins
-from anisoscope.intervene.directions import SAMPLE_ROWS, Frames, Layer, Removal, Stream, Tokens, fit_layer
+from anisoscope.intervene.directions import SAMPLE_ROWS, Frames, Removal, RemovedLayer, StreamMoments, Tokens, fit_layer
 from anisoscope.intervene.edits import Change, Edits, borrowed
-from anisoscope.intervene.effects import Ledger
-from anisoscope.intervene.removal_rows import Measured, removal_rows
+from anisoscope.intervene.effects import LossLedger
+from anisoscope.intervene.removal_rows import MeasuredRemovals, removal_rows
 from anisoscope.intervene.token_losses import TokenLoss, asked, require_own_loss, token_losses
 from anisoscope.stats.hashing import unit_keys
 from anisoscope.vocabulary import CAPTURED_SUBSETS, PROXIES, require
@@ -104,14 +104,14 @@ def ablate(
             for layer in chosen
             for rank in ranks
         ]
-        ledger = Ledger(frequency_bins(run.counts() if counts is None else counts, by="tokens"))
+        ledger = LossLedger(frequency_bins(run.counts() if counts is None else counts, by="tokens"))
         notes = _pass(run, edits, places, ledger, lambda share, what: progress(0.05 + 0.95 * share, what))
-    measured = Measured(ledger, tuple(places), subset, margin, len(chosen))
+    measured = MeasuredRemovals(ledger, tuple(places), subset, margin, len(chosen))
     total, tokens = float(ledger.totals(None).sum()), float(ledger.counts.sum())
     return Ablation(removal_rows(measured), total / tokens, notes)
 
 
-def removals_of(place: Layer) -> dict[tuple[object, ...], Removal]:
+def removals_of(place: RemovedLayer) -> dict[tuple[object, ...], Removal]:
     """All that is removed from one place, by what its sums are kept under; equal removals are made once."""
     whole = Frames("whole", None, place.spread)
     found: dict[tuple[object, ...], Removal] = {("whole", 0): Removal(whole)}
@@ -161,9 +161,11 @@ class _Runner:
         return torch.bincount(torch.cat(ids).cpu())
 
 
-def _seen(run: _Runner, sites: Sites, layers: Sequence[int], proxy: str, told: Callable[[float], None]) -> Stream:
+def _seen(
+    run: _Runner, sites: Sites, layers: Sequence[int], proxy: str, told: Callable[[float], None]
+) -> StreamMoments:
     """One pass over the text for what directions are fitted on."""
-    stream = Stream(frozenset(layers), rows=SAMPLE_ROWS if PROXIES[proxy].needs == "sample" else 0)
+    stream = StreamMoments(frozenset(layers), rows=SAMPLE_ROWS if PROXIES[proxy].needs == "sample" else 0)
     with Taps(run.model, sites, stream, evaluations=True) as taps:
         for number, batch in enumerate(run.batches):
             stream.tokens = run.tokens(batch)
@@ -186,7 +188,9 @@ def _seen(run: _Runner, sites: Sites, layers: Sequence[int], proxy: str, told: C
     return stream
 
 
-def _pass(run: _Runner, edits: Edits, places: Sequence[Layer], ledger: Ledger, told: Told) -> tuple[str, ...]:
+def _pass(
+    run: _Runner, edits: Edits, places: Sequence[RemovedLayer], ledger: LossLedger, told: Told
+) -> tuple[str, ...]:
     """All removals over all batches; notes of what had to be done otherwise."""
     removals = [removals_of(place) for place in places]
     total, done, replay = sum(map(len, removals)) * len(run.batches), 0, True
@@ -217,7 +221,9 @@ def _changed(run: _Runner, edits: Edits, batch: ModelInput, layer: int, change: 
         return run.forward(batch)
 
 
-def _replays_exactly(run: _Runner, edits: Edits, batch: ModelInput, places: Sequence[Layer], plain_BT: Tensor) -> bool:
+def _replays_exactly(
+    run: _Runner, edits: Edits, batch: ModelInput, places: Sequence[RemovedLayer], plain_BT: Tensor
+) -> bool:
     """Whether a pass that replays the blocks up to each place gives the very losses of a whole pass."""
     for layer in dict.fromkeys(place.at.layer for place in places):
         try:

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from anisoscope.evaluate.row_builders import Row, at_columns, estimate_row, row
 from anisoscope.evidence.inference import adjust
-from anisoscope.intervene.directions import Layer
-from anisoscope.intervene.effects import Cost, Ledger, cost_of
+from anisoscope.intervene.directions import RemovedLayer
+from anisoscope.intervene.effects import LossChange, LossLedger, cost_of
 from anisoscope.verdict import outcome_of_difference
 from anisoscope.vocabulary import BINS, EQUAL_DISPLACEMENT, REMOVAL_CONTROLS, WHOLE_STREAM, bin_subset
 
@@ -20,17 +20,17 @@ _FAMILY = ("proxy", "rank", "measure", "variant", "null", "subset")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Measured:
+class MeasuredRemovals:
     """Sums of losses under all removals, and what the removals were."""
 
-    ledger: Ledger
-    places: tuple[Layer, ...]
+    ledger: LossLedger
+    places: tuple[RemovedLayer, ...]
     subset: str
     margin: float
     family: int  # layers that q is adjusted over
 
 
-def removal_rows(measured: Measured) -> list[Row]:
+def removal_rows(measured: MeasuredRemovals) -> list[Row]:
     """All rows, with q over layers and outcomes."""
     rows = [_loss(measured)]
     done: set[int] = set()
@@ -43,7 +43,7 @@ def removal_rows(measured: Measured) -> list[Row]:
     return _judged(rows, measured.margin)
 
 
-def _loss(measured: Measured) -> Row:
+def _loss(measured: MeasuredRemovals) -> Row:
     ledger = measured.ledger
     found = cost_of(ledger.totals(None).sum(1)[None], ledger.counts.sum(1), fewest=ledger.fewest_in_fold)
     return _row({"subset": "all", "variant": "held-out", "measure": "loss"}, replace(found, p=None, detectable=None))
@@ -52,7 +52,7 @@ def _loss(measured: Measured) -> Row:
 class _Place:
     """The numbers of one layer and rank. Sums are ``(R, n, F + 1)``: by draw, unit and bin."""
 
-    def __init__(self, measured: Measured, place: Layer) -> None:
+    def __init__(self, measured: MeasuredRemovals, place: RemovedLayer) -> None:
         self._measured, self._place = measured, place
         self._counts = measured.ledger.counts
         self._of_layer = at_columns(place.at) | {"view": "representation", "tensor": "activations"}
@@ -108,7 +108,7 @@ class _Place:
     def _drawn(self, key: tuple[object, ...], control: str) -> Tensor:
         return torch.cat([self._sums((*key, draw)) for draw in range(len(self._place.controls[control]))])
 
-    def _cost(self, sums_RnF: Tensor, k: int | None = None, *, over_draws: bool = False) -> Cost:
+    def _cost(self, sums_RnF: Tensor, k: int | None = None, *, over_draws: bool = False) -> LossChange:
         sums_Rn = sums_RnF.sum(2) if k is None else sums_RnF[:, :, k]
         counts_n = self._counts.sum(1) if k is None else self._counts[:, k]
         options = {"fewest": self._measured.ledger.fewest_in_fold, "family": self._measured.family}
@@ -119,7 +119,7 @@ def _is_random(control: str) -> bool:
     return control != "next"
 
 
-def _row(common: Row, found: Cost, **said: object) -> Row:
+def _row(common: Row, found: LossChange, **said: object) -> Row:
     return estimate_row(common, found, p=found.p, detectable=found.detectable, **said)
 
 

@@ -55,14 +55,14 @@ def gathered(x: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Cloud:
+class WeightedRows:
     """Rows of this process ``(N, D)`` in float32 at least, and their weights ``(N,)``: 0 for padding."""
 
     rows: Tensor
     weights: Tensor
 
     @classmethod
-    def of(cls, x: Tensor, mask: Tensor | None, most: int | None) -> Cloud:
+    def of(cls, x: Tensor, mask: Tensor | None, most: int | None) -> WeightedRows:
         """Rows of a tensor ``(…, D)``: at most ``most`` over all processes, evenly spaced, so that nothing is drawn.
 
         Shapes do not depend on the mask, so nothing waits for the device.

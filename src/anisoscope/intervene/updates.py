@@ -23,7 +23,7 @@ from anisoscope.capture.taps import in_backward
 from anisoscope.errors import broken
 from anisoscope.geometry.subspace import fit_subspace
 from anisoscope.intervene.directions import orthogonal_to
-from anisoscope.intervene.readers import Reader, find_readers, inputs_of, named_readers
+from anisoscope.intervene.readers import StreamReader, find_readers, inputs_of, named_readers
 from anisoscope.stats.hashing import as_key, mix
 from anisoscope.stats.moments import Moments
 from anisoscope.stats.reduce import all_reduce
@@ -111,7 +111,7 @@ class UpdateProjection:
         self._directions, self._against, self._target, self._seed = directions, against, target, seed
         self._layers = None if layers is None else frozenset(layers)
         self._maps = maps
-        self._readers: tuple[Reader, ...] = ()
+        self._readers: tuple[StreamReader, ...] = ()
         self._moments: dict[str, Moments] = {}
         self._frames: dict[str, _Frames] = {}
         self._before: dict[str, Tensor] = {}
@@ -174,7 +174,7 @@ class UpdateProjection:
             raise broken("the optimiser must train the matrices that read the stream", "none of them", "unfreeze them")
         self._off += inputs_of(self._readers, self._absorb)
 
-    def _absorb(self, reader: Reader, x: Tensor) -> None:
+    def _absorb(self, reader: StreamReader, x: Tensor) -> None:
         """Moments of what enters a matrix, at the steps whose batch the next fit is on."""
         if in_backward() or not torch.is_grad_enabled() or not self._is_collected():
             return
@@ -209,7 +209,7 @@ class UpdateProjection:
         self._step += 1
 
     @torch.no_grad()
-    def _projected(self, reader: Reader, change: Tensor) -> Tensor:
+    def _projected(self, reader: StreamReader, change: Tensor) -> Tensor:
         frames, rows_FD = self._frames[reader.name], reader.as_rows(change).double()
         whole = float(rows_FD.square().sum())
         if whole == 0:  # a step that was skipped, or a matrix that got no gradient

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anisoscope.jobs.job_pool import JobListener, Outcome
+from anisoscope.jobs.job_pool import JobListener, JobOutcome
 from anisoscope.store.run import Run
 
 
@@ -14,7 +14,7 @@ class JobLog:
         self.begun, self.started = listener.begun, listener.started
         self.progressed, self.failed_once = listener.progressed, listener.failed_once
 
-    def ended(self, outcome: Outcome) -> None:
+    def ended(self, outcome: JobOutcome) -> None:
         """Write down, and pass on."""
         name, run = outcome.task.name, self._run
         if outcome.error is None:

@@ -33,7 +33,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Outcome:
+class JobOutcome:
     """What became of a task."""
 
     task: Task
@@ -80,7 +80,7 @@ class JobListener(Protocol):
     def failed_once(self, name: str, why: str) -> None:
         """A try failed, and the job is tried again."""
 
-    def ended(self, outcome: Outcome) -> None:
+    def ended(self, outcome: JobOutcome) -> None:
         """A job is done, or failed for good; not called for jobs that were never begun."""
 
 
@@ -96,7 +96,7 @@ class Attempt:
 
 def run(
     tasks: Sequence[Task], means: JobResources, listener: JobListener, *, stop: Callable[[], bool] = lambda: False
-) -> list[Outcome]:
+) -> list[JobOutcome]:
     """Do all tasks; outcomes come in the order of ``tasks``.
 
     A job that raises is tried again ``means.retries`` times, except after an ``AnisoscopeError`` or a broken rule.
@@ -146,7 +146,7 @@ class Ledger:
         self._waiting = deque(self._tasks)
         self._failed: dict[str, str] = {}  # why the last try failed
         self._tries: Counter[str] = Counter()
-        self._ended: dict[str, Outcome] = {}
+        self._ended: dict[str, JobOutcome] = {}
 
     def __bool__(self) -> bool:
         """Whether a task waits to be begun."""
@@ -174,20 +174,20 @@ class Ledger:
         self._failed[task.name] = why
         self.listener.failed_once(task.name, why)
 
-    def close(self) -> list[Outcome]:
+    def close(self) -> list[JobOutcome]:
         """Outcomes of all tasks; one that waited for another try has failed, the others were not begun."""
         for task in self._waiting:
             if task.name in self._failed:
-                self._finish(Outcome(task, error=self._failed[task.name], tries=self._tries[task.name]))
-        return [self._ended.get(t.name, Outcome(t, error=NOT_BEGUN, tries=0)) for t in self._tasks]
+                self._finish(JobOutcome(task, error=self._failed[task.name], tries=self._tries[task.name]))
+        return [self._ended.get(t.name, JobOutcome(t, error=NOT_BEGUN, tries=0)) for t in self._tasks]
 
     def end(self, task: Task, attempt: Attempt) -> None:
         """Its last try is over."""
         self._tries[task.name] += 1
         tries = self._tries[task.name]
-        self._finish(Outcome(task, value=attempt.value, error=attempt.why, tries=tries, seconds=attempt.seconds))
+        self._finish(JobOutcome(task, value=attempt.value, error=attempt.why, tries=tries, seconds=attempt.seconds))
 
-    def _finish(self, outcome: Outcome) -> None:
+    def _finish(self, outcome: JobOutcome) -> None:
         self._ended[outcome.task.name] = outcome
         self.listener.ended(outcome)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, TaskID, TaskProgressColumn
 
-from anisoscope.jobs.job_pool import Outcome
+from anisoscope.jobs.job_pool import JobOutcome
 from anisoscope.jobs.progress_table import PlainLines, ProgressTable, TimeLeft, TimeTaken, Words
 from anisoscope.jobs.time_left import clock, time_left
 
@@ -37,7 +37,7 @@ class _Count:
         shares = tuple(self.shares.values())  # at once: a display is drawn by a thread of its own
         return time_left(self.total, self.over, shares, time.monotonic() - self.began)
 
-    def end(self, outcome: Outcome) -> None:
+    def end(self, outcome: JobOutcome) -> None:
         """One job less."""
         self.shares.pop(outcome.task.name, None)
         if outcome.error is None:
@@ -75,7 +75,7 @@ class JobLines(PlainLines):
         self._count.shares.pop(name, None)
         self.said(_again(name, why))
 
-    def ended(self, outcome: Outcome) -> None:
+    def ended(self, outcome: JobOutcome) -> None:
         """With the count."""
         self._said_at.pop(outcome.task.name, None)
         self._count.end(outcome)
@@ -136,7 +136,7 @@ class JobBoard(ProgressTable):
         self._drop(name)
         self.said(_again(name, why))
 
-    def ended(self, outcome: Outcome) -> None:
+    def ended(self, outcome: JobOutcome) -> None:
         """One row less."""
         self._drop(outcome.task.name)
         self._count.end(outcome)
@@ -166,6 +166,6 @@ def _again(name: str, why: str) -> str:
     return f"{name} failed and is tried again: {why}"
 
 
-def _given_up(outcome: Outcome) -> str:
+def _given_up(outcome: JobOutcome) -> str:
     tries = "1 try" if outcome.tries == 1 else f"{outcome.tries} tries"
     return f"{outcome.task.name} failed for good after {tries}: {outcome.error}"

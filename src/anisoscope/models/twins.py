@@ -44,7 +44,7 @@ IGNORED = -100
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class ModelShape:
     """The sizes that both models of a pair share."""
 
     layers: int
@@ -140,7 +140,7 @@ AutoModelForMaskedLM.register(TwinConfig, Twin, exist_ok=True)
 def build(
     pairing: Pairing,
     role: Role,
-    shape: Shape,
+    shape: ModelShape,
     *,
     seed: int,
     attention: str | None = None,

@@ -31,7 +31,7 @@ _RECENT = 8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Context:
+class CallFolds:
     """What all clouds of one forward call share: who is in which fold, and which sequences are kept."""
 
     mask: Tensor  # (B, T)
@@ -53,11 +53,11 @@ class CallContext:
     """
 
     stride: int  # every stride-th sequence is absorbed
-    make: Callable[[], Context]
-    _made: Context | None = None
+    make: Callable[[], CallFolds]
+    _made: CallFolds | None = None
 
     @property
-    def context(self) -> Context:
+    def context(self) -> CallFolds:
         """Who is in which fold."""
         if self._made is None:
             self._made = self.make()
@@ -283,11 +283,11 @@ class Collector(Listener):
                 self._add({Name("tokens", 0, "targets", fold, "kept"): selection.take(asked)})
         return CallContext(1, lambda: context)
 
-    def _shared_aside(self, tokens: Tensor, mask: Tensor, documents: Tensor | None = None) -> Context:
+    def _shared_aside(self, tokens: Tensor, mask: Tensor, documents: Tensor | None = None) -> CallFolds:
         with self._aside.reading(*(part for part in (tokens, mask, documents) if part is not None)):
             return self._shared(tokens, mask, None, documents)
 
-    def _shared(self, tokens: Tensor, mask: Tensor, labels: Tensor | None, documents: Tensor | None) -> Context:
+    def _shared(self, tokens: Tensor, mask: Tensor, labels: Tensor | None, documents: Tensor | None) -> CallFolds:
         second_B = second_fold(tokens, mask, seed=self.seed, documents_B=documents)
         members = torch.stack([~second_B, second_B])
         first_B = mask.int().argmax(1)
@@ -298,7 +298,7 @@ class Collector(Listener):
             options = {"rows": self.rows, "seed": self.seed, "units_B": units}
             first, second = (Selection.of(tokens, fold, **options) for fold in mask & members[..., None])
             kept = first, second
-        return Context(
+        return CallFolds(
             mask,
             mask & later,
             first_B,

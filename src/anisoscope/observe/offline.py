@@ -20,7 +20,7 @@ from anisoscope.observe.assemble import Assembly
 from anisoscope.observe.collector import IGNORED, RESERVOIR_ROWS, Collector
 from anisoscope.observe.embedding import vocabulary_of
 from anisoscope.observe.probe import Probe
-from anisoscope.observe.site_selection import Choice
+from anisoscope.observe.site_selection import SiteChoice
 from anisoscope.observe.statistics import Observation
 from anisoscope.vocabulary import LABEL_NULLS
 
@@ -29,7 +29,7 @@ ModelInput = Mapping[str, Tensor]
 
 def observe_model(
     model: nn.Module,
-    choice: Choice,
+    choice: SiteChoice,
     batches: Sequence[ModelInput],
     *,
     step: int,

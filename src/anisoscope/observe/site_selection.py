@@ -15,7 +15,7 @@ from anisoscope.vocabulary import VIEWS, require_each
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Choice:
+class SiteChoice:
     """Sites and views of a model, and notes for its user; ``whole_compiled`` models are observed eagerly."""
 
     sites: Sites
@@ -29,7 +29,7 @@ def choose(
     sites: Sites | Sequence[str] | None,
     views: Sequence[str] | None,
     maps: Sequence[str] = ("mlp",),
-) -> Choice:
+) -> SiteChoice:
     """Decide what is watched; raises for a view that was asked for by name and cannot be had."""
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise broken("a model to observe must have parameters that require gradients", "none", "unfreeze it")
@@ -52,7 +52,7 @@ def choose(
     chosen = _chosen_views(found, views)
     if views is None and (frozen := frozen_embedding(found)) is not None:
         notes.append(frozen)
-    return Choice(found, chosen, tuple(notes), whole_compiled)
+    return SiteChoice(found, chosen, tuple(notes), whole_compiled)
 
 
 def frozen_embedding(sites: Sites) -> str | None:

@@ -43,7 +43,7 @@ class Reader(Protocol):
         ...
 
 
-class Series:
+class EvaluatedSeries:
     """Rows of one training, judged one observation after the other."""
 
     def __init__(

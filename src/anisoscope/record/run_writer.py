@@ -15,7 +15,7 @@ from anisoscope.stats.reduce import RankGroup
 from anisoscope.store.files import Folder
 from anisoscope.store.parquet_parts import ENDING
 from anisoscope.store.recorded import MANIFEST
-from anisoscope.store.run import Run, Sink, create_run, open_run
+from anisoscope.store.run import Run, RunSink, create_run, open_run
 
 KIND = "scope"
 _MAY_DIFFER = ("steps", "schedule", "budget", "anchor", "training")
@@ -32,11 +32,11 @@ class ScopeRun:
         self._untouched = is_old
 
     @property
-    def sink(self) -> Sink:
+    def sink(self) -> RunSink:
         """Where observations go."""
         return self.run.sink("scope", **self._constant)
 
-    def sink_of(self, name: str) -> Sink:
+    def sink_of(self, name: str) -> RunSink:
         """Where values that were logged under a name go."""
         return self.run.sink(f"scope-log-{name}", **self._constant)
 

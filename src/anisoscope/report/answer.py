@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from anisoscope.report.formatting import listed, number
-from anisoscope.report.ladder_findings import JUDGED, Finding
+from anisoscope.report.ladder_findings import JUDGED, LadderFinding
 from anisoscope.report.plain_words import beyond, counted_layers, directions, gives, hides, listed_nulls, percent, short
 from anisoscope.report.sections.verdict_section import headline
 from anisoscope.report.tree import Text, Tone
@@ -36,14 +36,14 @@ class Answer:
         return Text(" ".join(self.sentences), self.head, self.tone)
 
 
-def answer(found: Sequence[Finding]) -> Answer:
+def answer(found: Sequence[LadderFinding]) -> Answer:
     """What the last observed window of each model says; models that end alike share a sentence."""
     judged = [f for f in found if f.verdict is not None and f.window in JUDGED]
     said = headline(list(found), found[0].view if found else "representation")
     if not judged:
         return Answer(said.head or "", said.tone, (said.text,))
     last = list({f.subject.label: f for f in judged}.values())  # windows come in order: the last one stays
-    groups: dict[tuple[str, ...], list[Finding]] = {}
+    groups: dict[tuple[str, ...], list[LadderFinding]] = {}
     for f in last:
         groups.setdefault(_pattern(f), []).append(f)
     sentences = [sentence for group in groups.values() for sentence in _told(group)]
@@ -51,7 +51,7 @@ def answer(found: Sequence[Finding]) -> Answer:
     return Answer(said.head or "", said.tone, tuple(map(_upper, sentences)))
 
 
-def _pattern(f: Finding) -> tuple[str, ...]:
+def _pattern(f: LadderFinding) -> tuple[str, ...]:
     """Findings of one pattern are told together: the same window, proxy and nulls passed."""
     v = _verdict(f)
     own = f.subject.label if len({s.last for s in f.seeds}) > 1 or v.mixed_and_passed else ""
@@ -60,7 +60,7 @@ def _pattern(f: Finding) -> tuple[str, ...]:
     return (f.window, f.view, directions(f), v.last or "", over, own, shares, str(len(f.seeds)), _so_far(f))
 
 
-def _told(group: list[Finding]) -> list[str]:
+def _told(group: list[LadderFinding]) -> list[str]:
     """Sentences about models that pass the same nulls."""
     one = group[0]
     sentences = [_first(group)]
@@ -72,7 +72,7 @@ def _told(group: list[Finding]) -> list[str]:
     return sentences
 
 
-def _first(group: list[Finding]) -> str:
+def _first(group: list[LadderFinding]) -> str:
     """What the directions hold beside chance, and the outcome over random directions."""
     one = group[0]
     null = ladder_of(one.view)[0]
@@ -94,27 +94,27 @@ def _first(group: list[Finding]) -> str:
     }.get(outcome or "", f"{plain}. Layers differ about that: {layers}.")
 
 
-def _held(group: list[Finding]) -> str:
+def _held(group: list[LadderFinding]) -> str:
     assert group[0].shares is not None
     return percent(group[0].shares.share)
 
 
-def _others(group: list[Finding]) -> str:
+def _others(group: list[LadderFinding]) -> str:
     """What the other models of the group hold."""
     parts = [f"{_short_owner(f)} {percent(f.shares.share)}" for f in group[1:] if f.shares is not None]
     return f", {listed(parts)}" if len(parts) > 1 else f" and {parts[0]}" if parts else ""
 
 
-def _chance(group: list[Finding]) -> str:
+def _chance(group: list[LadderFinding]) -> str:
     return listed(list(dict.fromkeys(percent(f.shares.chance) for f in group if f.shares is not None)))
 
 
-def _times(f: Finding) -> str:
+def _times(f: LadderFinding) -> str:
     assert f.shares is not None
     return f"{float(f'{f.shares.times:.2g}'):g} times"
 
 
-def _with_counts(group: list[Finding], null: str, outcome: str | None) -> str:
+def _with_counts(group: list[LadderFinding], null: str, outcome: str | None) -> str:
     """How many times chance, and in how many layers: once if all agree."""
     counts = [_counts(_verdict(f), null, outcome) for f in group]
     if len(set(counts)) == 1:
@@ -122,7 +122,7 @@ def _with_counts(group: list[Finding], null: str, outcome: str | None) -> str:
     return "; ".join(f"{_times(f)}, {said}" for f, said in zip(group, counts, strict=True))
 
 
-def _without_shares(group: list[Finding], what: str, null: str, outcome: str | None) -> str:
+def _without_shares(group: list[LadderFinding], what: str, null: str, outcome: str | None) -> str:
     """The same where rows have no shares: the odds ratio, named as such."""
     one = group[0]
     effects = [f.effects[null] for f in group if null in f.effects]
@@ -140,7 +140,7 @@ def _without_shares(group: list[Finding], what: str, null: str, outcome: str | N
     return f"{what} {endings.get(outcome or '', f'are not alike{ratio}: {counts}.')}"
 
 
-def _beyond(group: list[Finding]) -> list[str]:
+def _beyond(group: list[LadderFinding]) -> list[str]:
     """Nulls that are passed beyond random directions, and the first that is not."""
     one = group[0]
     nulls = ladder_of(one.view)
@@ -154,7 +154,7 @@ def _beyond(group: list[Finding]) -> list[str]:
         sentences.append(f"That holds{_though(one)}.")
     if missed is None:
         return sentences
-    ends: dict[str, list[Finding]] = {}
+    ends: dict[str, list[LadderFinding]] = {}
     for f in group:
         ends.setdefault(_end(f, missed), []).append(f)
     for said, members in ends.items():
@@ -163,7 +163,7 @@ def _beyond(group: list[Finding]) -> list[str]:
     return sentences
 
 
-def _end(f: Finding, missed: str) -> str:
+def _end(f: LadderFinding, missed: str) -> str:
     """What the rows say to the first null that is not passed."""
     v = _verdict(f)
     outcome = v.majority(missed)
@@ -179,7 +179,7 @@ def _end(f: Finding, missed: str) -> str:
     return f"layers differ about {hides(missed)} ({_outcomes(v, missed)}): this null is not passed."
 
 
-def _earlier(f: Finding, judged: list[Finding]) -> str:
+def _earlier(f: LadderFinding, judged: list[LadderFinding]) -> str:
     """Windows of the same model that came to another height."""
     others = [o for o in judged if o.subject.label == f.subject.label and o.window != f.window]
     fewer = [o for o in others if o.height < f.height]
@@ -196,24 +196,24 @@ def _earlier(f: Finding, judged: list[Finding]) -> str:
     return f"Of the nulls, {who} passes {' and '.join(parts)}." if parts else ""
 
 
-def _reached(f: Finding) -> str:
+def _reached(f: LadderFinding) -> str:
     last = _verdict(f).last
     return "none" if last is None else f"up to {gives(last)}"
 
 
-def _where(f: Finding) -> str:
+def _where(f: LadderFinding) -> str:
     if f.subject.source.is_profile:
         return ""
     return f"{_so_far(f)}{_WHEN[f.window]} "
 
 
-def _so_far(f: Finding) -> str:
+def _so_far(f: LadderFinding) -> str:
     if f.subject.source.status != "running" or f.steps is None:
         return ""
     return f"So far (step {f.steps[1]:,} of {f.subject.source.steps:,}): "
 
 
-def _owners(group: list[Finding]) -> str:
+def _owners(group: list[LadderFinding]) -> str:
     """Whose directions the sentence is about: with shares the first, whom the others follow by name."""
     told = group[:1] if all(f.shares is not None for f in group) else group
     if all(f.subject.label in ROLES for f in told):
@@ -221,7 +221,7 @@ def _owners(group: list[Finding]) -> str:
     return f"the {directions(group[0])} of {listed([_name(f) for f in told])}"
 
 
-def _short_owner(f: Finding) -> str:
+def _short_owner(f: LadderFinding) -> str:
     return _possessive(_name(f)) if f.subject.label in ROLES else f"those of {_name(f)}"
 
 
@@ -229,7 +229,7 @@ def _possessive(name: str) -> str:
     return f"{name}'s"
 
 
-def _name(f: Finding) -> str:
+def _name(f: LadderFinding) -> str:
     """The decoder, the decoder of a run among several, or a model by its name."""
     run, _, role = f.subject.label.rpartition(" · ")
     if role not in ROLES:
@@ -237,7 +237,7 @@ def _name(f: Finding) -> str:
     return f"the {role.lower()} of {run}" if run else f"the {role.lower()}"
 
 
-def _agreement(group: list[Finding], null: str, outcome: str | None) -> str:
+def _agreement(group: list[LadderFinding], null: str, outcome: str | None) -> str:
     """How many layers have this outcome: all 5 layers above."""
     said = [_counts(_verdict(f), null, outcome) for f in group]
     if len(set(said)) == 1:
@@ -257,7 +257,7 @@ def _outcomes(v: Verdict, null: str) -> str:
     return f"of {short(v.total)} {v.parts} {listed(parts)}"
 
 
-def _though(f: Finding) -> str:
+def _though(f: LadderFinding) -> str:
     """Layers that lie below a null which most of them pass."""
     v = _verdict(f)
     if not v.mixed_and_passed:
@@ -266,7 +266,7 @@ def _though(f: Finding) -> str:
     return f", though {short(v.merged(null)['below'])} of {short(v.total)} {v.parts} lie below {hides(null)} (mixed)"
 
 
-def _why(f: Finding, null: str) -> str:
+def _why(f: LadderFinding, null: str) -> str:
     return f" ({f.reasons[null]})" if null in f.reasons else ""
 
 
@@ -282,6 +282,6 @@ def _upper(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _verdict(f: Finding) -> Verdict:
+def _verdict(f: LadderFinding) -> Verdict:
     assert f.verdict is not None, "only windows with rows are told"
     return f.verdict

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from anisoscope.report.formatting import number
-from anisoscope.report.ladder_findings import Finding, finding, smallest_ratio, window_means, windows_of
+from anisoscope.report.ladder_findings import LadderFinding, finding, smallest_ratio, window_means, windows_of
 from anisoscope.report.names import word_of
 from anisoscope.report.reading import Context, Row, Subject
 from anisoscope.report.summary import defined
@@ -79,7 +79,7 @@ def _combinations(subject: Subject, view: str) -> list[tuple[str, str]]:
     return [(proxy, timing) for proxy in proxies for timing in TIMINGS if (proxy, timing) in present]
 
 
-def _energy(f: Finding | None) -> Cell:
+def _energy(f: LadderFinding | None) -> Cell:
     if f is None or f.verdict is None:
         return Cell("–", "no observation")
     v = f.verdict

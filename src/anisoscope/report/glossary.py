@@ -60,7 +60,7 @@ def terms() -> dict[str, str]:
     return TERMS
 
 
-class Entry(NamedTuple):
+class GlossaryEntry(NamedTuple):
     """A term in words, its ``name`` if options and rows know it by another, and what it means."""
 
     word: str
@@ -72,7 +72,7 @@ def _place(term: str) -> str:
     return word_of(term).removeprefix("the ").casefold()
 
 
-def entries() -> list[Entry]:
+def entries() -> list[GlossaryEntry]:
     """The list at the end of the page, in the order of its words."""
     words = ((term, word_of(term)) for term in sorted(TERMS, key=_place))
-    return [Entry(word, None if word == term else term, TERMS[term]) for term, word in words]
+    return [GlossaryEntry(word, None if word == term else term, TERMS[term]) for term, word in words]

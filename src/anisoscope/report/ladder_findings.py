@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from anisoscope.report.formatting import number, times
 from anisoscope.report.reading import Context, Row, Subject
 from anisoscope.report.summary import defined
-from anisoscope.report.window_effects import Effect, window_effect
+from anisoscope.report.window_effects import WindowEffect, window_effect
 from anisoscope.verdict import Verdict, ladder, over_observations, weights_of
 from anisoscope.vocabulary import WINDOWS, ladder_of, window_bounds
 
@@ -37,7 +37,7 @@ class Shares:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class LadderFinding:
     """The verdict of one window, seed by seed and together, with the pooled effect over each null.
 
     ``verdict`` is ``None`` without rows. Of several seeds its counts are averages.
@@ -52,7 +52,7 @@ class Finding:
     seeds: tuple[Verdict, ...] = ()
     observations: int = 0
     steps: tuple[int, int] | None = None
-    effects: dict[str, Effect] = field(default_factory=dict)
+    effects: dict[str, WindowEffect] = field(default_factory=dict)
     detectable: dict[str, float] = field(default_factory=dict)
     shares: Shares | None = None
     reasons: dict[str, str] = field(default_factory=dict)
@@ -76,7 +76,7 @@ class Finding:
         return self.verdict.majority(null) or "cannot tell"
 
 
-def findings(context: Context, view: str) -> list[Finding]:
+def findings(context: Context, view: str) -> list[LadderFinding]:
     """One finding a model and window, of the main proxy; views that a model has no rows of are left out."""
     return [
         finding(subject, view, name)
@@ -91,7 +91,9 @@ def windows_of(subject: Subject) -> tuple[str, ...]:
     return ("late",) if subject.source.is_profile else tuple(WINDOWS)
 
 
-def finding(subject: Subject, view: str, name: str, *, proxy: str | None = None, timing: str | None = None) -> Finding:
+def finding(
+    subject: Subject, view: str, name: str, *, proxy: str | None = None, timing: str | None = None
+) -> LadderFinding:
     """Judge the observations of a window, seed by seed; asked for again, it is found at once."""
     proxy, timing = proxy or subject.proxy, timing or subject.timing
     key = ("finding", view, name, proxy, timing, subject.subset, subject.rank)
@@ -100,7 +102,7 @@ def finding(subject: Subject, view: str, name: str, *, proxy: str | None = None,
     return subject.kept[key]
 
 
-def _judged(subject: Subject, view: str, name: str, proxy: str, timing: str) -> Finding:
+def _judged(subject: Subject, view: str, name: str, proxy: str, timing: str) -> LadderFinding:
     rows = subject.window(enrichment_rows(subject, view, proxy, timing), name)
     by_seed: dict[int | None, dict[int, list[Row]]] = {}
     for row in rows:
@@ -110,7 +112,7 @@ def _judged(subject: Subject, view: str, name: str, proxy: str, timing: str) -> 
     key = {"view": view, "proxy": proxy, "timing": timing}
     pooled = {null: pooled_rows(subject, null, **key) for null in ladder_of(view)}
     effects = {null: window_effect(subject, found, name) for null, found in pooled.items()}
-    return Finding(
+    return LadderFinding(
         subject,
         view,
         name,
@@ -161,7 +163,7 @@ def _detectable(rows: Sequence[Row]) -> dict[str, float]:
     return {null: sorted(values)[len(values) // 2] for null, values in found.items()}
 
 
-def smallest_ratio(found: Sequence[Finding], null: str) -> str | None:
+def smallest_ratio(found: Sequence[LadderFinding], null: str) -> str | None:
     """The smallest odds ratio that would have been found in 80 % of repetitions; ``None`` if no row says it."""
     known = [f.detectable[null] for f in found if null in f.detectable]
     seen = [value for value in known if math.isfinite(value) and value < PLAUSIBLE]
@@ -171,7 +173,7 @@ def smallest_ratio(found: Sequence[Finding], null: str) -> str | None:
     return f"about {low if low == high else f'{low} to {high}'}"
 
 
-def smallest(found: Sequence[Finding], null: str) -> str:
+def smallest(found: Sequence[LadderFinding], null: str) -> str:
     """The same as a sentence."""
     ratio = smallest_ratio(found, null)
     if ratio is None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from anisoscope.report.formatting import interval
-from anisoscope.report.ladder_findings import JUDGED, Finding, findings
+from anisoscope.report.ladder_findings import JUDGED, LadderFinding, findings
 from anisoscope.report.names import short_of, word_of
 from anisoscope.report.plain_words import percent
 from anisoscope.report.reading import Context
@@ -32,27 +32,27 @@ def paper_tables(context: Context) -> Iterator[tuple[str, bytes]]:
             yield f"table-{view}.md", _markdown(head, rows).encode()
 
 
-def _table(found: list[Finding]) -> tuple[list[str], list[list[str]]]:
+def _table(found: list[LadderFinding]) -> tuple[list[str], list[list[str]]]:
     nulls = ladder_of(found[0].view)
     head = ["model", "window", "share", "chance", *map(short_of, nulls)]
     return head, [[*_named(f), *_shares(f), *(_cell(f, null) for null in nulls)] for f in found]
 
 
-def _named(f: Finding) -> list[str]:
+def _named(f: LadderFinding) -> list[str]:
     return [f.subject.label, "the model" if f.subject.source.is_profile else f.window]
 
 
-def _shares(f: Finding) -> list[str]:
+def _shares(f: LadderFinding) -> list[str]:
     return ["–", "–"] if f.shares is None else [percent(f.shares.share), percent(f.shares.chance)]
 
 
-def _cell(f: Finding, null: str) -> str:
+def _cell(f: LadderFinding, null: str) -> str:
     effect = f.effects.get(null)
     sign = _SIGNS[f.outcome(null)]
     return sign if effect is None else f"{interval(effect.value, effect.low, effect.high)} {sign}"
 
 
-def _latex(first: Finding, head: list[str], rows: list[list[str]]) -> str:
+def _latex(first: LadderFinding, head: list[str], rows: list[list[str]]) -> str:
     """For the inside of a table environment; intervals stand below their numbers, so that it fits on a page."""
     proxy, rank = word_of(first.proxy), str(first.subject.rank).replace("%", r"\%")
     about = f"Proxy {proxy} of rank {rank}, {first.timing}; {first.view} view. {NOTE}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from anisoscope.report.formatting import listed
-from anisoscope.report.ladder_findings import Finding
+from anisoscope.report.ladder_findings import LadderFinding
 from anisoscope.report.names import NULLS, SHORT
 from anisoscope.verdict import Verdict
 from anisoscope.vocabulary import PROXIES
@@ -64,7 +64,7 @@ def listed_nulls(nulls: Iterable[str]) -> str:
     return listed([gives(null) for null in nulls])
 
 
-def directions(f: Finding) -> str:
+def directions(f: LadderFinding) -> str:
     """The proxy in words: 32 main activation directions."""
     rank = PROXIES[f.proxy].rank if f.proxy in PROXIES else None
     k = rank or f.subject.rank

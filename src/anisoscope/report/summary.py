@@ -121,7 +121,7 @@ def spread_out(series: Iterable[Series]) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class BellShape:
     """The shape of a profile by the rule of ``anisoscope.bell_rule``."""
 
     word: str
@@ -137,7 +137,7 @@ class Shape:
         return _y(self.trough) - min(ends) if self.word == "valley" else _y(self.peak) - max(ends)
 
 
-def shape(points: Sequence[Point]) -> Shape | None:
+def shape(points: Sequence[Point]) -> BellShape | None:
     """Judge a profile whose points carry 95 % intervals.
 
     >>> shape([Point(0, 4.0, 3.9, 4.1), Point(1, 9.0, 8.8, 9.2), Point(2, 5.0, 4.9, 5.1)]).word
@@ -151,7 +151,7 @@ def shape(points: Sequence[Point]) -> Shape | None:
         for point in known
     ]
     named = name_shape([_y(point) for point in known], independent(errors))
-    return None if named is None else Shape(named.word, known[named.peak], known[named.trough], known[0], known[-1])
+    return None if named is None else BellShape(named.word, known[named.peak], known[named.trough], known[0], known[-1])
 
 
 def _y(point: Point) -> float:

@@ -19,7 +19,7 @@ FEWEST_SEEDS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Effect:
+class WindowEffect:
     """A ratio with its interval, and what that is over: ``units`` within a seed, or ``seeds``; else there is none.
 
     ``points`` are the values of the single seeds where there are several.
@@ -47,7 +47,7 @@ class Effect:
         return f"{said} over {len(self.points)} seeds" if self.over == "seeds" else said
 
 
-def window_effect(subject: Subject, rows: Sequence[Row], window: str) -> Effect | None:
+def window_effect(subject: Subject, rows: Sequence[Row], window: str) -> WindowEffect | None:
     """The effect of a window from pooled rows of one null (or of any number that is a ratio), all seeds together."""
     by_seed: dict[int | None, list[Row]] = {}
     for row in subject.window(rows, window):
@@ -57,7 +57,7 @@ def window_effect(subject: Subject, rows: Sequence[Row], window: str) -> Effect 
     return over_seeds(effects) if effects else None
 
 
-def over_seeds(effects: Sequence[Effect]) -> Effect:
+def over_seeds(effects: Sequence[WindowEffect]) -> WindowEffect:
     """Mean and Student's t interval over seeds from three on; below that the points."""
     if len(effects) == 1:
         return effects[0]
@@ -65,12 +65,12 @@ def over_seeds(effects: Sequence[Effect]) -> Effect:
     n, mean = len(logs), sum(logs) / len(logs)
     points = tuple(effect.value for effect in effects)
     if n < FEWEST_SEEDS:
-        return Effect(math.exp(mean), points=points)
+        return WindowEffect(math.exp(mean), points=points)
     ends = [_exp(mean + sign * mean_and_half(logs, level)[1]) for level in (0.975, 0.95) for sign in (-1, 1)]
-    return Effect(math.exp(mean), *ends, over="seeds", points=points)
+    return WindowEffect(math.exp(mean), *ends, over="seeds", points=points)
 
 
-def _over_observations(subject: Subject, rows: Sequence[Row], window: str) -> Effect:
+def _over_observations(subject: Subject, rows: Sequence[Row], window: str) -> WindowEffect:
     """One seed: observations weigh by the steps they stand for; they see different text, so their variances add up."""
     weights = weights_of([row["step"] for row in rows], *window_bounds(window, subject.source.steps))
     total = sum(weights)
@@ -78,14 +78,14 @@ def _over_observations(subject: Subject, rows: Sequence[Row], window: str) -> Ef
     mean = sum(w * math.log(row["value"]) for row, w in zip(rows, weights, strict=True))
     parts = [(w * row["se"], row["df"]) for row, w in zip(rows, weights, strict=True) if row["se"] and row["df"]]
     if len(parts) < len(rows) or not all(math.isfinite(error) and own > 0 for error, own in parts):
-        return Effect(_exp(mean))
+        return WindowEffect(_exp(mean))
     if rows[0]["null"] == "init":  # every observation is compared with the same step 0: errors may go all together
         error, df = sum(error for error, _ in parts), min(own for _, own in parts)
     else:
         error = math.hypot(*(error for error, _ in parts))
         df = 1 / sum((own_error / error) ** 4 / own for own_error, own in parts) if error > 0 else math.inf
     ends = [_exp(mean + sign * quantile(level, df) * error) for level in (0.975, 0.95) for sign in (-1, 1)]
-    return Effect(_exp(mean), *ends, over="units")
+    return WindowEffect(_exp(mean), *ends, over="units")
 
 
 def _exp(x: float) -> float:

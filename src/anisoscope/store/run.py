@@ -123,9 +123,9 @@ class Run:
             if rows_per_chunk:
                 self._page.begin()
 
-    def sink(self, writer: str, **constant: Any) -> Sink:
+    def sink(self, writer: str, **constant: Any) -> RunSink:
         """Something with ``write(rows)`` that adds constant columns (``model``, ``role``, ``seed``) to every row."""
-        return Sink(self, writer, constant)
+        return RunSink(self, writer, constant)
 
     def table(self) -> pa.Table:
         """All rows as an Arrow table, in the order of writers and steps."""
@@ -278,7 +278,7 @@ class Run:
 R = TypeVar("R", bound=Run)
 
 
-class Sink:
+class RunSink:
     """Takes the rows of a scope into a run."""
 
     def __init__(self, run: Run, writer: str, constant: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ from scipy import stats
 
 from anisoscope.store.run import create_run
 from anisoscope.study.checkpoints import checkpoint_trajectories as wandering
-from anisoscope.study.checkpoints.checkpoint_jobs import Job, places
+from anisoscope.study.checkpoints.checkpoint_jobs import CheckpointJob, places
 from anisoscope.study.checkpoints.histories import Origin
 
 
@@ -19,7 +19,7 @@ def test_contextual_means_wander_layer_by_layer(tmp_path, monkeypatch):
     monkeypatch.setattr(wandering, "TokenizedText", SimpleNamespace(kept=lambda run, seed: text))
     origins = [Origin(f"checkpoint-{step}", path="nowhere") for step in steps]
     given = {"run": "run", "seed": 0, "wave": "late", "like": origins[0], "name": "model"}
-    jobs = [Job(**given, step=step, origin=origin) for step, origin in zip(steps, origins, strict=True)]
+    jobs = [CheckpointJob(**given, step=step, origin=origin) for step, origin in zip(steps, origins, strict=True)]
     sites = {"embedding": {"0": "embed"}}
     done = [job.writer for job in jobs]
     run = create_run(tmp_path / "run", role="decoder", done=done, failed={}, sites=sites)

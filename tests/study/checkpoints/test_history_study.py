@@ -26,7 +26,7 @@ from anisoscope.study.checkpoints.histories import Origin
 from anisoscope.study.dataset import TrainingDataset, collated
 from anisoscope.study.model_settings import Examination, HistoryPlan
 from anisoscope.study.pair.pair_study import pair
-from anisoscope.study.pair.trainer_run import Job, _documents, _scope_seed
+from anisoscope.study.pair.trainer_run import TrainingJob, _documents, _scope_seed
 from anisoscope.study.setting_fields import made_of
 from study.jobs import Quiet, corpus, settings
 
@@ -83,7 +83,7 @@ def test_the_same_steps_and_batches_give_what_the_scope_saw_live(trained, role):
     data = prepare(given.corpus, length=given.length, vocabulary=given.vocabulary, held_out=given.held_out)
     samples = given.steps * given.batch
     lessons = TrainingDataset(data, role, samples=samples, seed=0, mask_rate=given.mask_rate)
-    job = Job(given, role, 0, folder / "run")
+    job = TrainingJob(given, role, 0, folder / "run")
     documents = _documents(job, lessons)
     seed = _scope_seed(job, lessons, documents)
     request = Request(

@@ -8,13 +8,13 @@ from anisoscope.data import zipf
 from anisoscope.data.corpora import Corpus
 from anisoscope.data.tokens import prepare
 from anisoscope.intervene.frequency_weights import drawn_exponent, frequency_weights, masking_rates
-from anisoscope.models.twins import IGNORED, Shape, build
+from anisoscope.models.twins import IGNORED, ModelShape, build
 from anisoscope.study.dataset import TrainingDataset, collated
 from anisoscope.study.intervene.arm_data import ArmDataset, sequence_chances, words_exponent
 from anisoscope.study.intervene.arm_measures import held_out_rows
 from anisoscope.vocabulary import bin_subset
 
-SHAPE = Shape(layers=2, width=16, heads=2, vocabulary=60, length=12)
+SHAPE = ModelShape(layers=2, width=16, heads=2, vocabulary=60, length=12)
 IDS = torch.randint(1, 60, (3, 12), generator=torch.Generator().manual_seed(0))
 
 
@@ -119,7 +119,7 @@ def test_documents_are_drawn_by_their_chances_and_flatten_the_law_as_far_as_they
 
 def test_held_out_loss_is_that_of_the_model_and_parts_by_frequency(data):
     for role, attention in (("decoder", None), ("encoder", None), ("decoder", "prefix")):
-        shape = Shape(2, 16, 2, data.vocabulary, 32, data.pad_id)
+        shape = ModelShape(2, 16, 2, data.vocabulary, 32, data.pad_id)
         model = build("twin", role, shape, seed=0, attention=attention)
         lessons = TrainingDataset(data, role, samples=8, seed=0, mask_rate=0.15, held=True)
         batch = collated([lessons[k] for k in range(8)])

@@ -19,7 +19,7 @@ from anisoscope.jobs.job_pool import JobResources
 from anisoscope.jobs.progress_display import JobLines
 from anisoscope.report.make import make_report
 from anisoscope.study.intervene import arm_training
-from anisoscope.study.intervene.arm_training import Job, _Training
+from anisoscope.study.intervene.arm_training import ArmJob, _Training
 from anisoscope.study.intervene.causal_sentences import pairs_of
 from anisoscope.study.intervene.intervene_settings import InterveneSettings, example
 from anisoscope.study.intervene.intervention_study import begun, cost_of, effect_rows, jobs_of, power_of, resumed
@@ -165,7 +165,7 @@ DOSE_0 = [
 def test_dose_0_of_every_arm_is_the_control_to_the_last_bit(kind, changed, tiny_corpus):
     settings = plan({"name": "x", "kind": kind, "doses": [0.0, 0.5]}, corpus=tiny_corpus, probes=False, **changed)
     given = settings.model_dump(mode="json")
-    ends = [stepped(_Training.of(Job("", 0, given, *arm))) for arm in ((None, 0.0), ("x", 0.0))]
+    ends = [stepped(_Training.of(ArmJob("", 0, given, *arm))) for arm in ((None, 0.0), ("x", 0.0))]
     assert all(torch.equal(a, b) for a, b in zip(*ends, strict=True))
 
 
@@ -220,7 +220,7 @@ def test_bad_input_is_one_line_before_anything_starts(lines, flags, message, tmp
 def test_masking_rates_are_those_of_types():
     settings = plan({"name": "rare", "kind": "mask-rates", "doses": [1.0]}, role="encoder", mask_rate=0.3, steps=40)
     given = settings.model_dump(mode="json")
-    changed, control = (_Training.of(Job("", 0, given, *arm)) for arm in (("rare", 1.0), (None, 0.0)))
+    changed, control = (_Training.of(ArmJob("", 0, given, *arm)) for arm in (("rare", 1.0), (None, 0.0)))
     counts = torch.from_numpy(changed.data.counts())
 
     def law(training):

@@ -7,7 +7,7 @@ import torch
 from anisoscope.data.corpora import Corpus
 from anisoscope.data.tokens import prepare
 from anisoscope.evidence.frequency_evidence import frequency_bins
-from anisoscope.models.twins import Shape, build
+from anisoscope.models.twins import ModelShape, build
 from anisoscope.study.intervene.probe_tasks import probe_rows, read_labels, tasks_of
 
 WORDS = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta"]
@@ -28,7 +28,7 @@ def data():
 
 @pytest.fixture(scope="module")
 def model(data):
-    return build("twin", "decoder", Shape(2, 16, 2, data.vocabulary, 48, data.pad_id), seed=0)
+    return build("twin", "decoder", ModelShape(2, 16, 2, data.vocabulary, 48, data.pad_id), seed=0)
 
 
 def test_labels_are_what_the_text_says(data):

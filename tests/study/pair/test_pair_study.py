@@ -97,9 +97,9 @@ def test_losses_begin_at_the_logarithm_of_the_vocabulary_and_fall(whole):
 def test_twins_start_from_the_same_weights_and_differ_in_mask_and_objective_alone():
     import torch
 
-    from anisoscope.models.twins import Shape, build
+    from anisoscope.models.twins import ModelShape, build
 
-    shape = Shape(2, 16, 2, 50, 8)
+    shape = ModelShape(2, 16, 2, 50, 8)
     decoder, encoder = (build("twin", role, shape, seed=3).eval() for role in ("decoder", "encoder"))
     a, b = dict(decoder.named_parameters()), dict(encoder.named_parameters())
     assert a.keys() == b.keys()

@@ -9,7 +9,7 @@ from rich.console import Console
 from anisoscope.evaluate.row_builders import row
 from anisoscope.study.pair import training_display as room
 from anisoscope.study.pair.pair_settings import PairSettings
-from anisoscope.study.pair.trainer_run import Job
+from anisoscope.study.pair.trainer_run import TrainingJob
 from anisoscope.study.pair.training_display import Board, Lines, sparkline
 
 
@@ -21,7 +21,7 @@ def clock(monkeypatch):
 
 
 def job():
-    return Job(PairSettings(steps=100), "decoder", 0, Path("nowhere"))
+    return TrainingJob(PairSettings(steps=100), "decoder", 0, Path("nowhere"))
 
 
 def observation(values, **changed):
@@ -81,6 +81,6 @@ def test_a_sparkline_leaves_out_what_has_no_logarithm():
 def test_the_line_shows_the_first_proxy_whichever_it_is(clock):
     out = io.StringIO()
     given = PairSettings(steps=100, proxies=("svd", "pca"))
-    shown = Lines(Console(file=out, width=200)).training(Job(given, "decoder", 0, Path("nowhere")), 0)
+    shown = Lines(Console(file=out, width=200)).training(TrainingJob(given, "decoder", 0, Path("nowhere")), 0)
     shown.observed(observation([3.0, 4.0], proxy="svd") + observation([1.0, 1.0]))
     assert out.getvalue().splitlines()[-1].endswith("enrichment over haar by layer: 3.0 4.0")

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from anisoscope.report.formatting import interval, listed, number
-from anisoscope.report.ladder_findings import Finding, finding, smallest_ratio, window_means
+from anisoscope.report.ladder_findings import LadderFinding, finding, smallest_ratio, window_means
 from anisoscope.report.plain_words import percent, short
 from anisoscope.report.reading import Context, Row, Subject
-from anisoscope.report.summary import Shape, comparable, curve, defined, shape
+from anisoscope.report.summary import BellShape, comparable, curve, defined, shape
 from anisoscope.report.tree import Cell, Mark, MarkTable, Point, Section
 from anisoscope.report.window_effects import FEWEST_SEEDS, window_effect
 from anisoscope.verdict import ABOVE, ALPHA, BELOW, outcome_of_quotient, outcome_over
@@ -43,7 +43,7 @@ Evaluator = Callable[[Subject, str], Result]
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class ClaimLine:
     """A claim, what passing it means, where its evidence is, and how it is judged."""
 
     name: str
@@ -78,7 +78,7 @@ def claim_marks(context: Context, view: str = "representation") -> MarkTable | N
     return MarkTable("claims", "Claims and their outcomes", LEGEND, columns, rows) if rows else None
 
 
-def _claims(context: Context) -> list[Claim]:
+def _claims(context: Context) -> list[ClaimLine]:
     return [claim for claim in CLAIMS if not (context.of_profiles and claim.name in _OF_TRAINING)]
 
 
@@ -92,7 +92,7 @@ def _over(window: str, null: str) -> Evaluator:
     return judge
 
 
-def _of_finding(f: Finding, null: str) -> Result:
+def _of_finding(f: LadderFinding, null: str) -> Result:
     if f.verdict is None or not f.verdict.merged(null):
         return MISSING
     counts = f.verdict.merged(null)
@@ -210,7 +210,7 @@ def _profile(measure: str) -> Evaluator:
     return judge
 
 
-def _shaped(found: Shape, claimed: set[str], line: str) -> Result:
+def _shaped(found: BellShape, claimed: set[str], line: str) -> Result:
     outcome = "above" if found.word in claimed else {"flat": "equal", "cannot tell": "cannot tell"}.get(found.word)
     return Result(outcome or "below", found.word if found.word != "cannot tell" else "", f"Shape: {found.word}. {line}")
 
@@ -249,53 +249,53 @@ def _voted(votes: list[str], shown: str, line: str) -> Result:
 
 
 CLAIMS = (
-    Claim(
+    ClaimLine(
         "Energy beyond chance",
         "late, the proxy holds more of the gradient's energy than random directions",
         "figure-emergence",
         _over("late", "haar"),
     ),
-    Claim(
+    ClaimLine(
         "Anisotropy captured",
         "late, removing the proxy makes the gradient more isotropic than removing random directions",
         "claims-representation",
         _captured,
     ),
-    Claim(
+    ClaimLine(
         "Emerges early", "up to 30 % of training, more than before training", "figure-emergence", _over("early", "init")
     ),
-    Claim(
+    ClaimLine(
         "Persists",
         "from 70 % of training on, still more than before training",
         "figure-emergence",
         _over("late", "init"),
     ),
-    Claim(
+    ClaimLine(
         "Embedding updates",
         "late, the optimiser's steps of the embedding lie in its main directions",
         "numbers",
         _updates,
     ),
-    Claim(
+    ClaimLine(
         "Frequency",
         "gradients of more frequent targets lie in the proxy more",
         "figure-frequency-bins",
         _frequency,
     ),
-    Claim(
+    ClaimLine(
         "Tangency",
         "the proxy holds local tangents, beyond a cloud of equal covariance without any",
         "figure-tangent-overlap",
         _tangency,
     ),
-    Claim("Two phases", "the intrinsic dimension turns once during training", "figure-dimension", _phases),
-    Claim(
+    ClaimLine("Two phases", "the intrinsic dimension turns once during training", "figure-dimension", _phases),
+    ClaimLine(
         "Bell of anisotropy",
         "the top share over layers peaks inside, at the last observation",
         "figure-isotropy",
         _profile("top_share"),
     ),
-    Claim(
+    ClaimLine(
         "Bell of dimension",
         "the intrinsic dimension over layers peaks inside, at the last observation",
         "figure-dimension-layers",

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from anisoscope.report.formatting import number
-from anisoscope.report.ladder_findings import Finding, finding, smallest_ratio
+from anisoscope.report.ladder_findings import LadderFinding, finding, smallest_ratio
 from anisoscope.report.reading import Context, Subject
 from anisoscope.report.summary import summarise
 from anisoscope.report.tree import Block, Cell, Table, Tone
@@ -26,7 +26,7 @@ class Expectation:
     found: Callable[[Subject], Found]
 
 
-def _by_outcome(f: Finding, null: str, *, holds: set[str], fails: set[str]) -> Found:
+def _by_outcome(f: LadderFinding, null: str, *, holds: set[str], fails: set[str]) -> Found:
     """By the commonest outcome of the layers over a null; it must be that of more than half of them."""
     if f.verdict is None or not f.verdict.merged(null):
         return None

@@ -8,7 +8,7 @@ from dataclasses import replace
 from anisoscope.report.answer import answer
 from anisoscope.report.choices import ALL_MODELS, Chosen, alone
 from anisoscope.report.formatting import number
-from anisoscope.report.ladder_findings import JUDGED, Finding, findings, smallest_ratio
+from anisoscope.report.ladder_findings import JUDGED, LadderFinding, findings, smallest_ratio
 from anisoscope.report.names import word_of
 from anisoscope.report.plain_words import HEADS, gives, short
 from anisoscope.report.reading import Context
@@ -77,7 +77,7 @@ def _counts(mark: Mark) -> bool:
     return mark.outcome in ABOVE and not mark.beyond
 
 
-def ladder_table(found: Sequence[Finding]) -> MarkTable | None:
+def ladder_table(found: Sequence[LadderFinding]) -> MarkTable | None:
     """A row a model and window, a column a null."""
     told = [f for f in found if f.verdict is not None and f.window in JUDGED]
     if not told:
@@ -90,7 +90,7 @@ def ladder_table(found: Sequence[Finding]) -> MarkTable | None:
     return MarkTable("nulls", "Which nulls are passed", LEGEND, columns, rows)
 
 
-def _mark(f: Finding, null: str) -> Mark:
+def _mark(f: LadderFinding, null: str) -> Mark:
     """The outcome of one model and window over one null."""
     assert f.verdict is not None
     effect, counts = f.effects.get(null), f.verdict.merged(null)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from anisoscope.report.formatting import counted, listed, number
 from anisoscope.report.reading import Context, Row, Subject
 from anisoscope.report.sections.emergence import chosen
-from anisoscope.report.summary import Shape, comparable, curve, defined, errors, shape, spread_out
+from anisoscope.report.summary import BellShape, comparable, curve, defined, errors, shape, spread_out
 from anisoscope.report.tree import (
     Axis,
     Block,
@@ -270,7 +270,7 @@ def _bells(context: Context) -> Table | None:
     return Table("bells", "The bell, measured", caption, columns, rows, heads=2) if rows else None
 
 
-def _bell(shapes: list[Shape | None], steps: list[int]) -> list[Cell]:
+def _bell(shapes: list[BellShape | None], steps: list[int]) -> list[Cell]:
     last = shapes[-1]
     assert last is not None
     first = shapes[0].word if shapes[0] is not None and steps[0] == 0 else "–"

@@ -6,21 +6,21 @@ from collections.abc import Sequence
 
 from anisoscope.report.about import corpus_of
 from anisoscope.report.formatting import listed
-from anisoscope.report.ladder_findings import JUDGED, NO_SIZE, Finding, smallest_ratio, windows_of
+from anisoscope.report.ladder_findings import JUDGED, NO_SIZE, LadderFinding, smallest_ratio, windows_of
 from anisoscope.report.plain_words import gives, hides
 from anisoscope.report.reading import Context
 from anisoscope.report.window_effects import FEWEST_SEEDS
 from anisoscope.vocabulary import ladder_of
 
 
-def limits(context: Context, found: Sequence[Finding]) -> list[str]:
+def limits(context: Context, found: Sequence[LadderFinding]) -> list[str]:
     """One sentence each, the most important first."""
     judged = [f for f in found if f.verdict is not None and f.window in JUDGED]
     said = [_seeds(judged), _smallest(judged), _not_run(judged), _windows(found), _scope(context)]
     return [text for text in said if text]
 
 
-def _seeds(judged: Sequence[Finding]) -> str:
+def _seeds(judged: Sequence[LadderFinding]) -> str:
     if not judged or all(f.subject.source.is_profile for f in judged):
         return ""
     fewest = min(len(f.seeds) for f in judged)
@@ -31,7 +31,7 @@ def _seeds(judged: Sequence[Finding]) -> str:
     return f"What a rare training does: intervals are over {fewest} seeds."
 
 
-def _smallest(judged: Sequence[Finding]) -> str:
+def _smallest(judged: Sequence[LadderFinding]) -> str:
     """Where rows cannot tell, which effect they would have seen; else what that is over random directions."""
     nulls = list(dict.fromkeys(null for f in judged for null in ladder_of(f.view)))
     parts = []
@@ -56,7 +56,7 @@ def _smallest(judged: Sequence[Finding]) -> str:
     return "How small an effect it would have seen: its rows do not say." if judged else ""
 
 
-def _not_run(judged: Sequence[Finding]) -> str:
+def _not_run(judged: Sequence[LadderFinding]) -> str:
     """Nulls that no layer of any window has a number for."""
     missing: dict[str, set[str]] = {}
     for f in judged:
@@ -71,7 +71,7 @@ def _not_run(judged: Sequence[Finding]) -> str:
     return f"What these nulls give, which were not run: {listed(parts)}."
 
 
-def _windows(found: Sequence[Finding]) -> str:
+def _windows(found: Sequence[LadderFinding]) -> str:
     """Windows of training that nothing was observed in."""
     missing: dict[str, list[str]] = {}
     for f in found:

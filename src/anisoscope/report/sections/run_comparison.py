@@ -6,11 +6,11 @@ import math
 
 from anisoscope.report.comparing import flat
 from anisoscope.report.formatting import interval, visible
-from anisoscope.report.ladder_findings import Finding, finding
+from anisoscope.report.ladder_findings import LadderFinding, finding
 from anisoscope.report.plain_words import gives
 from anisoscope.report.reading import Context, Subject
 from anisoscope.report.tree import Block, Cell, Section, Table, Text
-from anisoscope.report.window_effects import Effect
+from anisoscope.report.window_effects import WindowEffect
 from anisoscope.vocabulary import ladder_of
 
 CAPTION = (
@@ -68,11 +68,11 @@ def _partner(context: Context, subject: Subject) -> Subject | None:
     return next(same, None)
 
 
-def _both(mine: Finding, theirs: Finding, null: str) -> bool:
+def _both(mine: LadderFinding, theirs: LadderFinding, null: str) -> bool:
     return null in mine.effects and null in theirs.effects
 
 
-def _line(mine: Finding, theirs: Finding, null: str) -> list[Cell]:
+def _line(mine: LadderFinding, theirs: LadderFinding, null: str) -> list[Cell]:
     a, b = mine.effects[null], theirs.effects[null]
     value, low, high = ratio(a, b)
     apart = low is not None and high is not None and (low > 1 or high < 1)
@@ -80,10 +80,10 @@ def _line(mine: Finding, theirs: Finding, null: str) -> list[Cell]:
     return [Cell(mine.subject.label), Cell(gives(null)), said, Cell(f"{a} against {b}")]
 
 
-def ratio(a: Effect, b: Effect) -> tuple[float, float | None, float | None]:
+def ratio(a: WindowEffect, b: WindowEffect) -> tuple[float, float | None, float | None]:
     """One effect over another, with the interval of a difference of independent estimates, on the log scale.
 
-    >>> [round(x, 3) for x in ratio(Effect(4.0, 2.0, 8.0), Effect(2.0, 2.0, 2.0))]
+    >>> [round(x, 3) for x in ratio(WindowEffect(4.0, 2.0, 8.0), WindowEffect(2.0, 2.0, 2.0))]
     [2.0, 1.0, 4.0]
     """
     value = a.value / b.value

@@ -8,7 +8,7 @@ from dataclasses import replace
 from anisoscope.report.choices import LABELS, Chosen, fits
 from anisoscope.report.claim_table import claim_table
 from anisoscope.report.formatting import counted, listed, number
-from anisoscope.report.ladder_findings import JUDGED, Finding, Shares, findings, smallest, smallest_ratio
+from anisoscope.report.ladder_findings import JUDGED, LadderFinding, Shares, findings, smallest, smallest_ratio
 from anisoscope.report.names import word_of
 from anisoscope.report.reading import Context
 from anisoscope.report.sections.expectations import expectations
@@ -64,7 +64,7 @@ def verdict_section(context: Context, view: str = "representation") -> Section:
     return Section("verdict", "The verdict in full", blocks, _passed(found))
 
 
-def _passed(found: dict[str, list[Finding]]) -> str:
+def _passed(found: dict[str, list[LadderFinding]]) -> str:
     """How many nulls each model passes in a row in its last window, view by view."""
     parts = []
     for view, members in found.items():
@@ -75,7 +75,7 @@ def _passed(found: dict[str, list[Finding]]) -> str:
     return f"Nulls passed in a row at the end: {'; '.join(parts)}." if parts else "Nothing to judge yet."
 
 
-def headline(found: list[Finding], view: str = "representation") -> Text:
+def headline(found: list[LadderFinding], view: str = "representation") -> Text:
     """One sentence over all models and windows of a view, step 0 apart, and what limits it."""
     judged = [f for f in found if f.verdict is not None and f.window in JUDGED]
     said = _headline(judged, view)
@@ -86,13 +86,13 @@ def headline(found: list[Finding], view: str = "representation") -> Text:
     return replace(said, text=text)
 
 
-def _is_small(f: Finding) -> bool:
+def _is_small(f: LadderFinding) -> bool:
     """Whether an effect over random directions, certain as it may be, is within the margin."""
     pooled = f.effects.get("haar")
     return pooled is not None and pooled.within(f.subject.margin)
 
 
-def _headline(judged: list[Finding], view: str) -> Text:
+def _headline(judged: list[LadderFinding], view: str) -> Text:
     if not judged:
         return Text(
             f"The run holds no evidence in the {view} view yet, so the claim is neither supported nor refuted.",
@@ -129,21 +129,21 @@ def _headline(judged: list[Finding], view: str) -> Text:
     return Text(text.strip(), "Supported in part.", "part")
 
 
-def _where(judged: list[Finding]) -> str:
+def _where(judged: list[LadderFinding]) -> str:
     models = {f.subject.label for f in judged}
     if all(f.subject.source.is_profile for f in judged):
         return counted(len(models), "model")
     return f"{counted(len(judged), 'window')} of {counted(len(models), 'model')}"
 
 
-def _none_above(f: Finding) -> bool:
+def _none_above(f: LadderFinding) -> bool:
     """Whether more than half of the layers are equal to random directions within the margin, or below."""
     assert f.verdict is not None
     counts = f.verdict.merged("haar")
     return 2 * (counts.get("equal", 0.0) + counts.get("below", 0.0)) > f.verdict.total * (1 + 1e-9)
 
 
-def _ends(judged: list[Finding]) -> str:
+def _ends(judged: list[LadderFinding]) -> str:
     """What the rows say to the null at which all windows end: its numbers, or the outcome of each window."""
     first = judged[0]
     assert first.verdict is not None
@@ -159,14 +159,14 @@ def _ends(judged: list[Finding]) -> str:
     return f"{said} {smallest([f for f in judged if _open(f, null)], null)}".strip()
 
 
-def _open(f: Finding, null: str) -> bool:
+def _open(f: LadderFinding, null: str) -> bool:
     """Whether the rows of a null cannot tell, or layers differ and some cannot."""
     assert f.verdict is not None
     outcome = f.verdict.majority(null)
     return outcome == "cannot tell" or (outcome is None and "cannot tell" in f.verdict.merged(null))
 
 
-def sentence(f: Finding) -> str:
+def sentence(f: LadderFinding) -> str:
     """What one window of one model says."""
     if f.verdict is None:
         first, last = window_bounds(f.window, f.subject.source.steps)
@@ -179,7 +179,7 @@ def sentence(f: Finding) -> str:
     return " ".join(part for part in (_size(f), heights(f), _mixed(f), missed(f)) if part) + seen
 
 
-def _mixed(f: Finding) -> str:
+def _mixed(f: LadderFinding) -> str:
     """Nulls that are passed although some layers lie below them, with both counts."""
     assert f.verdict is not None
     parts = []
@@ -189,7 +189,7 @@ def _mixed(f: Finding) -> str:
     return f"Mixed: of {_parts(f.verdict)}, over {listed(parts)}." if parts else ""
 
 
-def tone(f: Finding) -> Tone:
+def tone(f: LadderFinding) -> Tone:
     """How far, as a colour."""
     if f.verdict is None:
         return "open"
@@ -198,7 +198,7 @@ def tone(f: Finding) -> Tone:
     return "yes" if f.verdict.first_not_passed is None else "part"
 
 
-def _size(f: Finding) -> str:
+def _size(f: LadderFinding) -> str:
     """Share, chance and their ratio first; the odds ratio is named as such."""
     pooled = f.effects.get("haar")
     if f.shares is None:
@@ -213,7 +213,7 @@ def _held(shares: list[Shares]) -> str:
     return f"{share} of the gradient's energy where {chance} is chance: {_span([s.times for s in shares])} times"
 
 
-def heights(f: Finding) -> str:
+def heights(f: LadderFinding) -> str:
     """How many layers reach each null; of several seeds, how far each gets."""
     assert f.verdict is not None
     if len({s.last for s in f.seeds}) < 2:
@@ -223,7 +223,7 @@ def heights(f: Finding) -> str:
     return f"{_counts(f)} Nulls passed in a row, seed by seed: {each}."
 
 
-def _counts(f: Finding) -> str:
+def _counts(f: LadderFinding) -> str:
     assert f.verdict is not None
     v = f.verdict
     if not any(v.reached.values()):
@@ -237,7 +237,7 @@ def _counts(f: Finding) -> str:
     return f"{head}; of {_parts(v)} so many pass in a row: {', '.join(parts)}."
 
 
-def missed(f: Finding) -> str:
+def missed(f: LadderFinding) -> str:
     """The first null that is not passed, by the commonest outcome of its layers."""
     assert f.verdict is not None
     v, null = f.verdict, f.verdict.first_not_passed
@@ -276,9 +276,9 @@ def missed(f: Finding) -> str:
     return text
 
 
-def other_view(found: list[Finding]) -> str:
+def other_view(found: list[LadderFinding]) -> str:
     """Another view in a few words: windows that end alike are told together."""
-    groups: dict[tuple[str | None, str | None, str], list[Finding]] = {}
+    groups: dict[tuple[str | None, str | None, str], list[LadderFinding]] = {}
     for f in found:
         if f.verdict is not None:
             null = f.verdict.first_not_passed
@@ -288,7 +288,7 @@ def other_view(found: list[Finding]) -> str:
     return " ".join(parts) or "There are no observations in the windows."
 
 
-def _together(members: list[Finding], last: str | None, null: str | None, outcome: str) -> str:
+def _together(members: list[LadderFinding], last: str | None, null: str | None, outcome: str) -> str:
     who = listed([f.label.replace(", ", " ") for f in members])
     verb = "passes" if len(members) == 1 else "pass"
     reached = f"{verb} up to `{last}`" if last else f"{verb} no null"
@@ -309,13 +309,13 @@ def _together(members: list[Finding], last: str | None, null: str | None, outcom
     return f"{text}; {ends.get(outcome, f'over `{null}` the rows cannot tell{over}')}. {least}".strip()
 
 
-def _why(members: list[Finding], null: str | None) -> str:
+def _why(members: list[LadderFinding], null: str | None) -> str:
     """Why a null was not measured, where rows say so."""
     said = sorted({f.reasons[null] for f in members if null in f.reasons})
     return f" ({'; '.join(said)})" if said else ""
 
 
-def _range(members: list[Finding], null: str) -> str:
+def _range(members: list[LadderFinding], null: str) -> str:
     values = [effect.value for f in members if (effect := f.effects.get(null)) is not None]
     return _span(values) if values else "not measured"
 
@@ -373,11 +373,11 @@ def _tracks(one: Chosen) -> list[Track]:
     return tracks
 
 
-def _told_before(f: Finding) -> bool:
+def _told_before(f: LadderFinding) -> bool:
     return f.window == "before" and f.verdict is not None
 
 
-def _last(f: Finding) -> str:
+def _last(f: LadderFinding) -> str:
     assert f.verdict is not None
     return f"`{f.verdict.last}`"
 
@@ -391,6 +391,6 @@ def _layers(count: float) -> str:
     return f"{count:.0f}" if abs(count - round(count)) < 0.05 else f"{count:.1f}"
 
 
-def _steps(f: Finding) -> str:
+def _steps(f: LadderFinding) -> str:
     assert f.steps is not None
     return f"step {f.steps[0]:,}" if f.steps[0] == f.steps[1] else f"steps {f.steps[0]:,} to {f.steps[1]:,}"

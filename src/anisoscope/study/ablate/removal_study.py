@@ -49,7 +49,7 @@ class Model:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class RemovalJob:
     """One model under the settings of the study."""
 
     run: str
@@ -162,7 +162,7 @@ def resumed(path: str | Path, means: JobResources, listener: JobListener, *, pag
     return resume_study(path, KIND, read, lambda run, needed: _go_on(run, *needed, means, listener, page=page))
 
 
-def removed(job: Job) -> int:
+def removed(job: RemovalJob) -> int:
     """The job of one model; returns how many rows there are."""
     settings = AblateSettings(**job.settings)
     report(0.0, "loading")
@@ -203,7 +203,7 @@ def _go_on(
     """Run what is not done yet; the run is closed whatever happens, and an interrupt leaves what is done."""
     given = settings.model_dump(mode="json")
     with closing(run, page=page) as ending, contextlib.suppress(KeyboardInterrupt):
-        jobs = {job.writer: job for job in (Job(run.path, model, given) for model in models)}
+        jobs = {job.writer: job for job in (RemovalJob(run.path, model, given) for model in models)}
         run.update(status="running", failed={}, reason=None)
         left = [Task(name, removed, (job,)) for name, job in jobs.items() if name not in run.manifest["done"]]
         with session(means):

@@ -49,7 +49,7 @@ _WANDERERS = 2048  # types whose places are kept of every checkpoint until the l
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class CheckpointJob:
     """A checkpoint (or, without an origin, the untrained twin) under one seed; in ``shards`` parts of the text."""
 
     run: str
@@ -96,36 +96,36 @@ def early_file(seed: int, label: str | None = None) -> str:
     return f"early-{seed}{'' if label is None else '-' + label}.work"
 
 
-def places(job: Job) -> str:
+def places(job: CheckpointJob) -> str:
     """Where embeddings and contextual means of some types are kept until all checkpoints are judged."""
     return f"places-{job.writer}"
 
 
-def aligned(job: Job) -> str:
+def aligned(job: CheckpointJob) -> str:
     """Where vectors of the same tokens are kept until all checkpoints are judged."""
     return f"aligned-{job.writer}"
 
 
-def subspaces(job: Job, timing: str) -> str:
+def subspaces(job: CheckpointJob, timing: str) -> str:
     """The name under which a job's proxies are kept."""
     return f"subspaces-{job.writer}-{timing}"
 
 
-def examine(job: Job) -> int:
+def examine(job: CheckpointJob) -> int:
     """Everything, in one go; returns how many rows there are."""
     run = open_run(job.run)
     reading = TokenizedText.kept(run, job.seed)
     return _judged(job, run, reading, _seen(job, reading, range(1), share=0.7))
 
 
-def gather(job: Job, shard: int) -> None:
+def gather(job: CheckpointJob, shard: int) -> None:
     """Pass one part of the text and leave what was seen in the run's folder."""
     run = open_run(job.run)
     found = _seen(job, TokenizedText.kept(run, job.seed), range(shard, shard + 1), share=1.0)
     run.write_file(job.shard_file(shard), _packed(found))
 
 
-def conclude(job: Job) -> int:
+def conclude(job: CheckpointJob) -> int:
     """Judge what all parts left, and take it away."""
     run = open_run(job.run)
     parts = [_unpacked(run.read_file(job.shard_file(shard))) for shard in range(job.shards)]
@@ -138,7 +138,7 @@ def conclude(job: Job) -> int:
     return rows
 
 
-def _seen(job: Job, reading: TokenizedText, shards: range, *, share: float) -> Observation:
+def _seen(job: CheckpointJob, reading: TokenizedText, shards: range, *, share: float) -> Observation:
     settings = job.examination
     report(0.0, "loading")
     like = job.like if job.origin is None else job.origin
@@ -172,7 +172,7 @@ def card_of(path: Path, settings: Examination) -> Card:
     return describe(located, objective=settings.objective, trust_remote_code=settings.trust_remote_code)
 
 
-def _judged(job: Job, run: Run, reading: TokenizedText, seen: Observation) -> int:
+def _judged(job: CheckpointJob, run: Run, reading: TokenizedText, seen: Observation) -> int:
     report(0.7, "judging")
     begins = job.wave == "initial"
     judge = Evaluator(
@@ -199,7 +199,7 @@ def _judged(job: Job, run: Run, reading: TokenizedText, seen: Observation) -> in
     return len(found.rows)
 
 
-def _changed(job: Job, seen: Observation, observed: Observation, seed: int) -> Observation:
+def _changed(job: CheckpointJob, seen: Observation, observed: Observation, seed: int) -> Observation:
     """The observation with the change of its embedding to the next checkpoint, or a note why there is none."""
     if seen.embedding is None or job.after is None or "gradients" in observed.missing:
         return observed
@@ -219,7 +219,7 @@ def _changed(job: Job, seen: Observation, observed: Observation, seed: int) -> O
     return with_change(observed, types_seen(seen.statistics), own, other, **options)
 
 
-def _remembered(job: Job, run: Run) -> ScopeState:
+def _remembered(job: CheckpointJob, run: Run) -> ScopeState:
     start = ScopeState.from_bytes(run.read_file(initial_file(job.seed)), initial_file(job.seed))
     occasions, frozen = dict(start.occasions), False
     if job.wave == "late" and run.has_file(early_file(job.seed)):
@@ -228,7 +228,7 @@ def _remembered(job: Job, run: Run) -> ScopeState:
     return ScopeState(job.step, 0, frozen=frozen, steps=start.steps, occasions=occasions)
 
 
-def _write(job: Job, run: Run, reading: TokenizedText, found: Evaluation) -> None:
+def _write(job: CheckpointJob, run: Run, reading: TokenizedText, found: Evaluation) -> None:
     common = {"model": job.name, "role": reading.role, "seed": job.seed, "tokens": None}
     rows = [row | common for row in with_token_texts(found.rows, reading.data.tokeniser.text)]
     for timing, bases in found.bases.items():

@@ -9,11 +9,11 @@ from torch import Tensor
 
 from anisoscope.capture.sites import SiteKey
 from anisoscope.store.run import Run
-from anisoscope.study.checkpoints.checkpoint_jobs import Job, aligned
+from anisoscope.study.checkpoints.checkpoint_jobs import CheckpointJob, aligned
 from anisoscope.study.relations import checkpoint_rows
 
 
-def write_relations(run: Run, jobs: Sequence[Job]) -> None:
+def write_relations(run: Run, jobs: Sequence[CheckpointJob]) -> None:
     """Each checkpoint beside the previous and the last one; what was kept of them goes."""
     done = [job for job in jobs if job.writer in run.manifest["done"] and run.has_file(f"{aligned(job)}.safetensors")]
     last = _read(run, done[-1]) if len(done) > 1 else {}
@@ -31,6 +31,6 @@ def write_relations(run: Run, jobs: Sequence[Job]) -> None:
             run.remove_file(f"{aligned(job)}.safetensors")
 
 
-def _read(run: Run, job: Job) -> dict[SiteKey, Tensor]:
+def _read(run: Run, job: CheckpointJob) -> dict[SiteKey, Tensor]:
     places = ((name.split("/", 1), x) for name, x in run.tensors(aligned(job)).items())
     return {SiteKey(int(layer), site): torch.from_numpy(x) for (layer, site), x in places}

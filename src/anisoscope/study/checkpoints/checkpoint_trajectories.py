@@ -12,11 +12,11 @@ from anisoscope.evaluate.frequency_rows import trajectory_rows
 from anisoscope.evaluate.trajectories import Trajectories, TypeMeans
 from anisoscope.observe.embedding_tables import TableReading
 from anisoscope.store.run import Run
-from anisoscope.study.checkpoints.checkpoint_jobs import Job, places
+from anisoscope.study.checkpoints.checkpoint_jobs import CheckpointJob, places
 from anisoscope.study.tokenized_text import TokenizedText
 
 
-def write_wandering(run: Run, jobs: Sequence[Job]) -> None:
+def write_wandering(run: Run, jobs: Sequence[CheckpointJob]) -> None:
     """Correlations of the trajectory's variance with log count up to every checkpoint; the places themselves go."""
     done = [job for job in jobs if job.writer in run.manifest["done"]]
     if not done or not all(run.has_file(f"{places(job)}.safetensors") for job in done):
@@ -35,7 +35,7 @@ def write_wandering(run: Run, jobs: Sequence[Job]) -> None:
         run.remove_file(f"{places(job)}.safetensors")
 
 
-def _readings(run: Run, job: Job) -> tuple[dict[str, TableReading], dict[SiteKey, TypeMeans]]:
+def _readings(run: Run, job: CheckpointJob) -> tuple[dict[str, TableReading], dict[SiteKey, TypeMeans]]:
     kept = {name: torch.from_numpy(array) for name, array in run.tensors(places(job)).items()}
     names = sorted({name.rpartition("/")[0] for name in kept})
     nowhere = torch.zeros(0)  # centres play no part in where a type goes

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from anisoscope.errors import AnisoscopeError, broken
-from anisoscope.jobs.job_pool import JobListener, Outcome, Task
+from anisoscope.jobs.job_pool import JobListener, JobOutcome, Task
 from anisoscope.models.cards import Card
 from anisoscope.models.revisions import counts_tokens, place
 from anisoscope.study.checkpoints.checkpoint_jobs import card_of
@@ -18,7 +18,7 @@ from anisoscope.study.tokenized_text import require_fitting
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class HistoryPoint:
     """A checkpoint that curves go through."""
 
     origin: Origin
@@ -30,7 +30,7 @@ class StudiedHistory:
     """A history brought into order: what was found of it, and what is studied."""
 
     history: History
-    points: tuple[Point, ...]
+    points: tuple[HistoryPoint, ...]
     left_out: dict[str, str]
     tokens: bool  # whether labels count tokens
     card: Card
@@ -50,7 +50,7 @@ def build_plan(
 
     began = time.monotonic()
     history = checked(origins, expected=expected, allow_pickle=settings.allow_pickle, begun=begun, done=keeping.used)
-    listener.ended(Outcome(Task("integrity", checked), seconds=time.monotonic() - began))
+    listener.ended(JobOutcome(Task("integrity", checked), seconds=time.monotonic() - began))
     by_label = {origin.label: origin for origin in origins}
     findings = {f.label: f.text for f in history.findings if f.excluded}
     trusted = history.checkpoints if plan.include_untrusted else history.trusted
@@ -69,9 +69,9 @@ def build_plan(
     return StudiedHistory(history, tuple(points), left_out, tokens, card)
 
 
-def _placed(origins: Sequence[Origin], tokens: bool) -> tuple[list[Point], dict[str, str]]:
+def _placed(origins: Sequence[Origin], tokens: bool) -> tuple[list[HistoryPoint], dict[str, str]]:
     """Steps of labels, later stages after earlier ones; those that tell none are left out."""
-    found: list[Point] = []
+    found: list[HistoryPoint] = []
     left_out: dict[str, str] = {}
     stage, offset = 0, 0
     for origin in origins:
@@ -87,5 +87,5 @@ def _placed(origins: Sequence[Origin], tokens: bool) -> tuple[list[Point], dict[
         if found and step <= found[-1].step:
             left_out[origin.label] = f"{origin.label} is at the step of {found[-1].origin.label}"
             continue
-        found.append(Point(origin, step))
+        found.append(HistoryPoint(origin, step))
     return found, left_out

@@ -18,7 +18,7 @@ import torch
 
 from anisoscope.errors import AnisoscopeError
 from anisoscope.evaluate.row_builders import skipped_row
-from anisoscope.jobs.job_pool import JobListener, JobResources, Outcome, Task, session
+from anisoscope.jobs.job_pool import JobListener, JobOutcome, JobResources, Task, session
 from anisoscope.jobs.job_pool import run as run_all
 from anisoscope.models.cards import Card, maker_of, own_random
 from anisoscope.observe.collector import RESERVOIR_ROWS
@@ -29,7 +29,7 @@ from anisoscope.record.run_provenance import provenance
 from anisoscope.store.parquet_parts import part_name
 from anisoscope.store.run import Run, create_run, open_run
 from anisoscope.study.checkpoints.checkpoint_jobs import (
-    Job,
+    CheckpointJob,
     card_of,
     conclude,
     early_file,
@@ -41,7 +41,7 @@ from anisoscope.study.checkpoints.checkpoint_relations import write_relations
 from anisoscope.study.checkpoints.checkpoint_trajectories import write_wandering
 from anisoscope.study.checkpoints.download_cache import Keeping
 from anisoscope.study.checkpoints.histories import Origin
-from anisoscope.study.checkpoints.history_plan import Point, StudiedHistory, build_plan
+from anisoscope.study.checkpoints.history_plan import HistoryPoint, StudiedHistory, build_plan
 from anisoscope.study.checkpoints.proxy_drift import write_drift
 from anisoscope.study.estimates import Size, rate_of, size_of
 from anisoscope.study.model_settings import Examination, HistoryPlan
@@ -118,7 +118,7 @@ def resumed(path: str | Path, means: JobResources, listener: JobListener, *, pag
         run.require_current()
         with incomplete(str(path)):
             given = dict(run.manifest["plan"])
-            points = tuple(Point(Origin(**origin), step) for origin, step in given.pop("points"))
+            points = tuple(HistoryPoint(Origin(**origin), step) for origin, step in given.pop("points"))
             plan = HistoryPlan(**given)
         if run.finished and not run.manifest.get("failed"):
             run.close()
@@ -140,22 +140,24 @@ def estimated(course: StudiedHistory, settings: Examination, plan: HistoryPlan) 
     return replace(size, seconds=size.seconds / plan.shards)
 
 
-def jobs_of(run_path: str, name: str, settings: Examination, plan: HistoryPlan, points: Sequence[Point]) -> list[Job]:
+def jobs_of(
+    run_path: str, name: str, settings: Examination, plan: HistoryPlan, points: Sequence[HistoryPoint]
+) -> list[CheckpointJob]:
     """All jobs in the order of their waves; without a step 0 the beginning is the untrained twin."""
     total = plan.steps or points[-1].step
     anchor = anchor_step(total)
     given = settings.model_dump(mode="json")
-    found: list[Job] = []
+    found: list[CheckpointJob] = []
     for seed in _seeds(settings, plan):
         common = {"run": run_path, "seed": seed, "like": points[-1].origin, "name": name, "settings": given}
         common |= {"shards": plan.shards}
         if points[0].step != 0:
-            found.append(Job(**common, step=0, wave="initial", origin=None))
+            found.append(CheckpointJob(**common, step=0, wave="initial", origin=None))
         for point, following in zip(points, (*points[1:], None), strict=True):
             after = None if following is None else following.origin
             wave = "initial" if point.step == 0 else "early" if point.step <= anchor else "late"
             found.append(
-                Job(
+                CheckpointJob(
                     **common,
                     step=point.step,
                     wave=wave,
@@ -172,7 +174,7 @@ def _go_on(
     run: Run,
     settings: Examination,
     plan: HistoryPlan,
-    points: Sequence[Point],
+    points: Sequence[HistoryPoint],
     means: JobResources,
     listener: JobListener,
     *,
@@ -207,7 +209,7 @@ def _go_on(
     return run
 
 
-def _keep_texts(run: Run, settings: Examination, plan: HistoryPlan, points: Sequence[Point]) -> None:
+def _keep_texts(run: Run, settings: Examination, plan: HistoryPlan, points: Sequence[HistoryPoint]) -> None:
     """Tokenise again what every job reads, where the study was killed before it was kept."""
     for seed in _seeds(settings, plan):
         if not run.has_file(f"text-{seed}.safetensors"):
@@ -222,11 +224,11 @@ class _Waves:
     """Jobs as tasks of the pool, and what is written down of each that ends."""
 
     def __init__(
-        self, run: Run, jobs: Sequence[Job], means: JobResources, listener: JobListener, keeping: Keeping
+        self, run: Run, jobs: Sequence[CheckpointJob], means: JobResources, listener: JobListener, keeping: Keeping
     ) -> None:
         self._run, self._jobs, self._means, self._keeping = run, jobs, means, keeping
         self._overseer = _Noting(listener, self._ended)
-        self._by_task: dict[str, tuple[Job, bool]] = {}
+        self._by_task: dict[str, tuple[CheckpointJob, bool]] = {}
 
     def names(self) -> list[str]:
         """Of every task that is left."""
@@ -250,7 +252,7 @@ class _Waves:
                 tasks += of_job[number]
             run_all(tasks, self._means, self._overseer)
 
-    def _ended(self, outcome: Outcome) -> None:
+    def _ended(self, outcome: JobOutcome) -> None:
         job, last = self._by_task[outcome.task.name]
         if outcome.error is not None:
             self._run.update(failed=self._run.manifest["failed"] | {job.writer: outcome.error})
@@ -285,13 +287,13 @@ class _Noting:
         """Pass on."""
         self._overseer.failed_once(name, why)
 
-    def ended(self, outcome: Outcome) -> None:
+    def ended(self, outcome: JobOutcome) -> None:
         """Write down, and pass on."""
         self._note(outcome)
         self._overseer.ended(outcome)
 
 
-def _tasks(job: Job) -> list[list[Task]]:
+def _tasks(job: CheckpointJob) -> list[list[Task]]:
     """The rounds of a job: all at once, or parts of the text and then the judgement."""
     if job.shards == 1:
         return [[Task(job.writer, examine, (job,))]]
@@ -299,7 +301,7 @@ def _tasks(job: Job) -> list[list[Task]]:
     return [parts, [Task(job.writer, conclude, (job,))]]
 
 
-def _start(jobs: Sequence[Job], seed: int) -> Job:
+def _start(jobs: Sequence[CheckpointJob], seed: int) -> CheckpointJob:
     return next(job for job in jobs if job.seed == seed and job.wave == "initial")
 
 
@@ -353,7 +355,7 @@ def _hashes(
     return {f"text-{seed}": one.data.fingerprint for seed, one in zip(seeds, readings, strict=True)} | weights
 
 
-def _pool_early(run: Run, jobs: Sequence[Job]) -> None:
+def _pool_early(run: Run, jobs: Sequence[CheckpointJob]) -> None:
     """All early activations together, in the order of training."""
     pool: Statistics = {}
     for job in jobs:
@@ -365,7 +367,7 @@ def _pool_early(run: Run, jobs: Sequence[Job]) -> None:
         run.write_file(early_file(jobs[0].seed), ScopeState(0, 0, occasions={"early": pool}).to_bytes())
 
 
-def _clear(run: Run, jobs: Sequence[Job]) -> None:
+def _clear(run: Run, jobs: Sequence[CheckpointJob]) -> None:
     """Take away what only jobs under way needed."""
     for job in jobs:
         for name in (initial_file(job.seed), early_file(job.seed), early_file(job.seed, job.label)):

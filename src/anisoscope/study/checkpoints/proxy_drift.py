@@ -10,11 +10,11 @@ from anisoscope.evaluate.judge_sites import Place, basis_name, basis_place
 from anisoscope.evaluate.row_builders import Row, angle_row, place_columns
 from anisoscope.geometry.subspace import Subspace, principal_angles
 from anisoscope.store.run import Run
-from anisoscope.study.checkpoints.checkpoint_jobs import Job, subspaces
+from anisoscope.study.checkpoints.checkpoint_jobs import CheckpointJob, subspaces
 from anisoscope.vocabulary import TIMINGS
 
 
-def write_drift(run: Run, jobs: Sequence[Job]) -> None:
+def write_drift(run: Run, jobs: Sequence[CheckpointJob]) -> None:
     """Angles to the first and the previous checkpoint; of the proxies only those of the last are kept."""
     first: dict[str, torch.Tensor] = {}
     previous: dict[str, torch.Tensor] = {}
@@ -39,7 +39,7 @@ def write_drift(run: Run, jobs: Sequence[Job]) -> None:
             run.remove_file(f"{subspaces(job, timing)}.safetensors")
 
 
-def _drift(job: Job, now: dict[str, torch.Tensor], before: dict[str, torch.Tensor], since: str) -> list[Row]:
+def _drift(job: CheckpointJob, now: dict[str, torch.Tensor], before: dict[str, torch.Tensor], since: str) -> list[Row]:
     """Mean principal angle in degrees, both folds together."""
     pairs: dict[Place, list[torch.Tensor]] = {}
     for name, basis in now.items():

@@ -32,7 +32,7 @@ from anisoscope.intervene.regularise import Regularizer
 from anisoscope.intervene.updates import UpdateProjection
 from anisoscope.jobs import distributed_job as company
 from anisoscope.jobs.job_pool import report
-from anisoscope.models.twins import IGNORED, Role, Shape, build
+from anisoscope.models.twins import IGNORED, ModelShape, Role, build
 from anisoscope.record.scope_options import SessionOptions
 from anisoscope.scope import Scope
 from anisoscope.store.run import Run, open_run
@@ -41,14 +41,14 @@ from anisoscope.study.fold_seed import fold_seed
 from anisoscope.study.intervene.arm_data import ArmDataset, sequence_chances, words_exponent
 from anisoscope.study.intervene.arm_measures import held_batches, held_out_rows, probe_text
 from anisoscope.study.intervene.intervene_settings import PENALTIES, Arm, InterveneSettings
-from anisoscope.study.intervene.probe_tasks import Task, probe_rows, tasks_of
+from anisoscope.study.intervene.probe_tasks import ProbeTask, probe_rows, tasks_of
 from anisoscope.study.resume_checks import require_same_text
 
 OBSERVED = (0.0, 0.3, 0.7, 1.0)  # of the steps
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class ArmJob:
     """A training under one seed; without an arm it is the control."""
 
     run: str
@@ -89,18 +89,18 @@ def prepared(corpus: str, **options: Any) -> Tokenised:
 class _Training:
     """Everything of a training before its first step."""
 
-    job: Job
+    job: ArmJob
     settings: InterveneSettings
     data: Tokenised
     lessons: ArmDataset
     model: Any
     law: FrequencyLaw | None
     trained_on: np.ndarray  # (V,), how often a type was asked for, by its weight
-    tasks: list[Task]
+    tasks: list[ProbeTask]
     forward: Any  # the model as a step calls it
 
     @classmethod
-    def of(cls, job: Job) -> _Training:
+    def of(cls, job: ArmJob) -> _Training:
         settings, arm = job.plan, job.of_arm
         data = prepared(
             settings.corpus if arm is None or arm.kind != "zipf" else f"zipf:{job.dose:g}",
@@ -109,7 +109,9 @@ class _Training:
             tokeniser=settings.tokeniser,
             seed=settings.first_seed,
         )
-        shape = Shape(settings.layers, settings.width, settings.heads, data.vocabulary, settings.length, data.pad_id)
+        shape = ModelShape(
+            settings.layers, settings.width, settings.heads, data.vocabulary, settings.length, data.pad_id
+        )
         samples = settings.steps * settings.batch
         attention, objective = settings.cell_of(arm)
         role: Role = "decoder" if objective == "next-token" else "encoder"
@@ -164,7 +166,7 @@ class _Training:
         return arm is not None and arm.kind == "loss-weights" and self.law is not None
 
 
-def trained(job: Job) -> int:
+def trained(job: ArmJob) -> int:
     """Train, observe and write; a training that diverges is an error, and the others go on."""
     settings = job.plan
     company.require_shares(settings.batch)
@@ -246,7 +248,7 @@ def _attached(
     return attached.enter_context(Regularizer(training.forward, made, weight=job.dose, layers=arm.layers))
 
 
-def _between(training: _Training, run: Run, job: Job, about: Row, step: int) -> None:
+def _between(training: _Training, run: Run, job: ArmJob, about: Row, step: int) -> None:
     """Held-out loss and probes of the weights that an observation is of."""
     rows = _held_rows(training, step)
     if training.settings.probes:

@@ -22,7 +22,7 @@ from anisoscope.jobs.job_pool import run as run_all
 from anisoscope.observe.collector import RESERVOIR_ROWS
 from anisoscope.record.run_provenance import provenance
 from anisoscope.store.run import Run, create_run, open_run
-from anisoscope.study.intervene.arm_training import OBSERVED, Job, trained
+from anisoscope.study.intervene.arm_training import OBSERVED, ArmJob, trained
 from anisoscope.study.intervene.causal_sentences import sentence_rows
 from anisoscope.study.intervene.intervene_settings import InterveneSettings
 from anisoscope.study.intervene.probe_tasks import read_labels
@@ -44,7 +44,7 @@ Values = dict[tuple[str, int | None], dict[tuple[str, float], dict[int, float]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class PlanCost:
     """What a plan takes: seconds are a guess from the operations of a training."""
 
     jobs: int
@@ -52,21 +52,21 @@ class Cost:
     bytes: int
 
 
-def jobs_of(settings: InterveneSettings, run: str) -> list[Job]:
+def jobs_of(settings: InterveneSettings, run: str) -> list[ArmJob]:
     """Controls first, then arms by dose, each under every seed."""
     given = settings.model_dump(mode="json")
     arms = [(arm.name, dose) for arm in settings.every_arm for dose in arm.every_dose]
-    return [Job(run, seed, given, name, dose) for name, dose in [(None, 0.0), *arms] for seed in settings.every_seed]
+    return [ArmJob(run, seed, given, name, dose) for name, dose in [(None, 0.0), *arms] for seed in settings.every_seed]
 
 
-def cost_of(settings: InterveneSettings, rate: float) -> Cost:
+def cost_of(settings: InterveneSettings, rate: float) -> PlanCost:
     """Estimated before anything starts."""
     jobs = len(jobs_of(settings, ""))
     parameters = 12 * settings.layers * settings.width**2 + settings.vocabulary * settings.width  # that are multiplied
     operations = 6.0 * parameters * settings.steps * settings.batch * settings.length
     places = (settings.layers + 1) * len(OBSERVED)
     each = sum(_JUDGED[view] for view in settings.views) + (_PROBED if settings.probes else 0.0)
-    return Cost(jobs, jobs * (_SCOPE_FACTOR * operations / rate + _FIXED + places * each), jobs * _BYTES)
+    return PlanCost(jobs, jobs * (_SCOPE_FACTOR * operations / rate + _FIXED + places * each), jobs * _BYTES)
 
 
 def power_of(settings: InterveneSettings, pilot: str | None) -> dict[str, float]:

@@ -29,7 +29,7 @@ _BATCH = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Task:
+class ProbeTask:
     """Texts as token ids, which vectors of them are probed, and what for.
 
     ``places`` are pairs of sequence and position, or None for the mean over the positions of every sequence.
@@ -42,7 +42,7 @@ class Task:
     examples: Examples
 
 
-def tasks_of(data: Tokenised, labelled: str | None, *, seed: int) -> list[Task]:
+def tasks_of(data: Tokenised, labelled: str | None, *, seed: int) -> list[ProbeTask]:
     """All tasks that the held-out text allows; the same for every arm and seed of a plan with this corpus."""
     found = [make(data, seed) for make in (_order, _capital, _document, _frequency)]
     if labelled is not None:
@@ -50,7 +50,7 @@ def tasks_of(data: Tokenised, labelled: str | None, *, seed: int) -> list[Task]:
     return [task for task in found if task is not None and possible(task.examples, seed) is None]
 
 
-def probe_rows(model: Any, tasks: list[Task], common: Row, *, seed: int) -> list[Row]:
+def probe_rows(model: Any, tasks: list[ProbeTask], common: Row, *, seed: int) -> list[Row]:
     """Accuracy above the most frequent label, and above the control task, layer by layer."""
     found = []
     for task in tasks:
@@ -92,7 +92,7 @@ def read_labels(path: str) -> list[tuple[str, str, str]]:
     return rows
 
 
-def _vectors(model: Any, task: Task) -> list[np.ndarray]:
+def _vectors(model: Any, task: ProbeTask) -> list[np.ndarray]:
     """Vectors of every layer, of the model as it is: its mode and random state are kept."""
     taken: list[list[Tensor]] = [[] for _ in range(1 + len(model.gpt_neox.layers))]
     hooks = [model.gpt_neox.layers[0].register_forward_pre_hook(lambda module, args: taken[0].append(args[0]))]
@@ -117,7 +117,7 @@ def _keep(into: list[Tensor]) -> Callable[..., None]:
     return hook
 
 
-def _part(model: Any, task: Task, start: int, taken: list[list[Tensor]]) -> list[np.ndarray]:
+def _part(model: Any, task: ProbeTask, start: int, taken: list[list[Tensor]]) -> list[np.ndarray]:
     ids_BT = torch.from_numpy(task.ids[start : start + _BATCH].astype(np.int64))
     lengths_B = torch.from_numpy(task.lengths[start : start + _BATCH].astype(np.int64))
     mask_BT = torch.arange(ids_BT.shape[1])[None] < lengths_B[:, None]
@@ -147,7 +147,7 @@ def _groups(documents: np.ndarray) -> np.ndarray:
     return documents if len(np.unique(documents)) >= 5 else np.arange(len(documents))
 
 
-def _order(data: Tokenised, seed: int) -> Task | None:
+def _order(data: Tokenised, seed: int) -> ProbeTask | None:
     """Two sentences that follow one another, in their order or swapped."""
     ids_BT, lengths_B, documents_B = _held(data)
     width, rng = ids_BT.shape[1], np.random.default_rng([seed, 13])
@@ -165,7 +165,7 @@ def _order(data: Tokenised, seed: int) -> Task | None:
     return _pooled("sentence order", data, rows, np.asarray(labels), np.asarray(owners), width)
 
 
-def _document(data: Tokenised, seed: int) -> Task | None:
+def _document(data: Tokenised, seed: int) -> ProbeTask | None:
     """Which document a sequence is of. Sequences are split here, and not documents: those are the labels."""
     part = data.held
     documents = part.units()
@@ -179,7 +179,7 @@ def _document(data: Tokenised, seed: int) -> Task | None:
     return _pooled("document", data, rows, documents[places], np.arange(len(places)), part.ids.shape[1])
 
 
-def _capital(data: Tokenised, seed: int) -> Task | None:
+def _capital(data: Tokenised, seed: int) -> ProbeTask | None:
     """Whether the word that comes next begins with a capital letter, at the last token of a word."""
     ids_BT, lengths_B, documents_B = _held(data)
     text = [data.tokeniser.text(k) for k in range(data.vocabulary)]
@@ -190,7 +190,7 @@ def _capital(data: Tokenised, seed: int) -> Task | None:
     return _of_tokens("capital", ids_BT, lengths_B, documents_B, (sequence, position, labels), seed)
 
 
-def _frequency(data: Tokenised, seed: int) -> Task | None:
+def _frequency(data: Tokenised, seed: int) -> ProbeTask | None:
     """How frequent the token is in the text that was trained on, in five classes."""
     ids_BT, lengths_B, documents_B = _held(data)
     bins_V = frequency_bins(torch.from_numpy(data.counts()), by="types").numpy()
@@ -207,19 +207,19 @@ def _of_tokens(
     documents_B: np.ndarray,
     chosen: tuple[np.ndarray, np.ndarray, np.ndarray],
     seed: int,
-) -> Task | None:
+) -> ProbeTask | None:
     sequence, position, labels = chosen
     if not len(labels):
         return None
     drawn = np.sort(np.random.default_rng([seed, 14]).permutation(len(labels))[:EXAMPLES])
     sequence, position, labels = sequence[drawn], position[drawn], labels[drawn]
     examples = Examples(labels, ids_BT[sequence, position], _groups(documents_B)[sequence])
-    return Task(name, ids_BT, lengths_B, np.stack([sequence, position], 1), examples)
+    return ProbeTask(name, ids_BT, lengths_B, np.stack([sequence, position], 1), examples)
 
 
 def _pooled(
     name: str, data: Tokenised, rows: list[list[int]], labels: np.ndarray, groups: np.ndarray, width: int
-) -> Task | None:
+) -> ProbeTask | None:
     """Sequences whose mean vector is probed; every one is a type of its own to the control task."""
     kept = [k for k, ids in enumerate(rows) if ids]
     if not kept:
@@ -228,10 +228,10 @@ def _pooled(
     for at, k in enumerate(kept):
         ids_BT[at, : len(rows[k])] = rows[k][:width]
     lengths_B = np.asarray([min(len(rows[k]), width) for k in kept])
-    return Task(name, ids_BT, lengths_B, None, Examples(labels[kept], np.asarray(kept), _groups(groups[kept])))
+    return ProbeTask(name, ids_BT, lengths_B, None, Examples(labels[kept], np.asarray(kept), _groups(groups[kept])))
 
 
-def _of_file(data: Tokenised, path: str) -> Task | None:
+def _of_file(data: Tokenised, path: str) -> ProbeTask | None:
     given = read_labels(path)
     width = data.held.ids.shape[1]
     rows = [data.tokeniser.encode(text)[:width] for text, _, _ in given]

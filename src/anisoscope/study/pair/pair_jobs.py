@@ -15,11 +15,11 @@ from anisoscope.data.tokens import prepare
 from anisoscope.errors import AnisoscopeError
 from anisoscope.evaluate.row_builders import Row
 from anisoscope.jobs.job_log import JobLog
-from anisoscope.jobs.job_pool import Outcome, Task, report
+from anisoscope.jobs.job_pool import JobOutcome, Task, report
 from anisoscope.models.twins import ROLES, Role
 from anisoscope.store.run import Run, open_run
 from anisoscope.study.pair.pair_settings import PairSettings
-from anisoscope.study.pair.trainer_run import Job, Stop, train, weights_hash
+from anisoscope.study.pair.trainer_run import Stop, TrainingJob, train, weights_hash
 from anisoscope.study.saved_checkpoints import step_of
 
 PAIRED = ("fold_seeds", "units", "hashes")
@@ -36,9 +36,9 @@ class PairJob:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def job(self) -> Job:
+    def job(self) -> TrainingJob:
         """The training."""
-        return Job(PairSettings(**self.settings), cast(Role, self.role), self.seed, Path(self.run))
+        return TrainingJob(PairSettings(**self.settings), cast(Role, self.role), self.seed, Path(self.run))
 
 
 class _Worker(Run):
@@ -99,7 +99,7 @@ def trained(one: PairJob) -> dict[str, Any]:
 class PairJobLog(JobLog):
     """Writes the entries of a training into the manifest when it is done, and lets its checkpoints go."""
 
-    def ended(self, outcome: Outcome) -> None:
+    def ended(self, outcome: JobOutcome) -> None:
         """Write down, and pass on."""
         if outcome.error is None and outcome.value is not None:
             for name, entry in outcome.value.items():

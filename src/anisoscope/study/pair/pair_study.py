@@ -25,7 +25,7 @@ from anisoscope.store.run import Run, create_run, open_run
 from anisoscope.study.device import select_device
 from anisoscope.study.pair.pair_jobs import PairJobLog, tasks_of
 from anisoscope.study.pair.pair_settings import PairSettings
-from anisoscope.study.pair.trainer_run import Job, Stop, Watcher, train, weights_hash
+from anisoscope.study.pair.trainer_run import Stop, TrainingJob, Watcher, train, weights_hash
 from anisoscope.study.resume_state import recorded, require_progress, settings_in
 from anisoscope.study.run_closing import closing
 from anisoscope.study.same_bits import as_begun
@@ -48,7 +48,7 @@ class Display(Protocol):
     def said(self, line: str) -> None:
         """Something to know, once."""
 
-    def training(self, job: Job, begin: int) -> Watcher:
+    def training(self, job: TrainingJob, begin: int) -> Watcher:
         """A training begins at step ``begin``."""
         ...
 
@@ -130,7 +130,7 @@ def _go_on(
         with _asked_to_stop(stop, display):
             for seed in settings.every_seed:
                 for role in ROLES:
-                    job = Job(settings, role, seed, Path(run.path))
+                    job = TrainingJob(settings, role, seed, Path(run.path))
                     if job.name in run.manifest["done"]:
                         job.clean_up()  # it may have been killed before it was over
                         continue

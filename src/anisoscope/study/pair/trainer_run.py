@@ -16,7 +16,7 @@ from anisoscope.data.tokens import Tokenised
 from anisoscope.errors import AnisoscopeError
 from anisoscope.evaluate.row_builders import Row, row
 from anisoscope.integrations.transformers import STATE_NAME, ScopeCallback
-from anisoscope.models.twins import Role, Shape, build
+from anisoscope.models.twins import ModelShape, Role, build
 from anisoscope.record.scope_options import CaptureOptions, EvidenceOptions, SessionOptions
 from anisoscope.store.disk import make_folder, tree_to_disk
 from anisoscope.store.run import Run
@@ -59,7 +59,7 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class TrainingJob:
     """One training of a run."""
 
     settings: PairSettings
@@ -107,12 +107,12 @@ class Job:
             self.checkpoints.parent.rmdir()
 
 
-def train(job: Job, newest: Path | None, data: Tokenised, run: Run, watcher: Watcher, stop: Stop) -> bool:
+def train(job: TrainingJob, newest: Path | None, data: Tokenised, run: Run, watcher: Watcher, stop: Stop) -> bool:
     """Train one model from a checkpoint, or from the beginning; returns whether it came to its end."""
     settings = job.settings
     samples = settings.steps * settings.batch
     lessons = TrainingDataset(data, job.role, samples=samples, seed=job.seed, mask_rate=settings.mask_rate)
-    shape = Shape(
+    shape = ModelShape(
         settings.layers,
         settings.width,
         settings.heads,
@@ -202,7 +202,7 @@ def _save(model: Any, tokeniser: str, folder: Path) -> None:
     tree_to_disk(folder)  # before the run says that they are there
 
 
-def _documents(job: Job, lessons: TrainingDataset) -> Callable[[int], torch.Tensor | None] | None:
+def _documents(job: TrainingJob, lessons: TrainingDataset) -> Callable[[int], torch.Tensor | None] | None:
     """Which documents the sequences of a step are of, where these are the units."""
     size, steps = job.settings.batch, job.settings.observed
 
@@ -213,7 +213,9 @@ def _documents(job: Job, lessons: TrainingDataset) -> Callable[[int], torch.Tens
     return of if use_documents([of(step) for step in observed], job.settings.units) else None
 
 
-def _scope_seed(job: Job, lessons: TrainingDataset, documents: Callable[[int], torch.Tensor | None] | None) -> int:
+def _scope_seed(
+    job: TrainingJob, lessons: TrainingDataset, documents: Callable[[int], torch.Tensor | None] | None
+) -> int:
     """The training's own seed, or one under which no observed batch falls apart; of every n-th step there are many."""
     steps, size = job.settings.observed, job.settings.batch
     if isinstance(steps, int):
@@ -226,7 +228,7 @@ def _scope_seed(job: Job, lessons: TrainingDataset, documents: Callable[[int], t
     return fold_seed(batches, seed=job.seed)
 
 
-def _arguments(job: Job, held: int) -> TrainingArguments:
+def _arguments(job: TrainingJob, held: int) -> TrainingArguments:
     s = job.settings
     on_cpu = not torch.accelerator.is_available() if s.device == "auto" else s.device == "cpu"
     every = max(1, s.steps // s.checkpoints) if s.checkpoints else s.steps + 1
@@ -258,7 +260,7 @@ def _arguments(job: Job, held: int) -> TrainingArguments:
     )
 
 
-def _held(data: Tokenised, job: Job) -> TrainingDataset:
+def _held(data: Tokenised, job: TrainingJob) -> TrainingDataset:
     """A part of the held-out sequences, the same at every evaluation."""
     s = job.settings
     samples = min(len(data.held.ids), 4 * s.batch)
@@ -319,7 +321,7 @@ class _Told:
 class _Journal(TrainerCallback):
     """Losses into the run, progress to the display, and a clean stop when one is wished for."""
 
-    def __init__(self, run: Run, job: Job, lessons: TrainingDataset, watcher: Watcher, stop: Stop) -> None:
+    def __init__(self, run: Run, job: TrainingJob, lessons: TrainingDataset, watcher: Watcher, stop: Stop) -> None:
         self._run, self._job, self._lessons, self._watcher, self._stop = run, job, lessons, watcher, stop
         self.loss: torch.Tensor | None = None
         self.loaded: Path | None = None  # the checkpoint that the training goes on from

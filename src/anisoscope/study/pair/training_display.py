@@ -15,7 +15,7 @@ from rich.table import Column
 from anisoscope.evaluate.row_builders import Row
 from anisoscope.jobs.progress_table import PlainLines, ProgressTable, TimeLeft, Words
 from anisoscope.jobs.time_left import clock
-from anisoscope.study.pair.trainer_run import Job
+from anisoscope.study.pair.trainer_run import TrainingJob
 from anisoscope.vocabulary import HEADLINES, PROXIES, is_main, matches
 
 _TICKS = "▁▂▃▄▅▆▇█"
@@ -27,7 +27,7 @@ _NOTE = "enrichment: energy of the gradient in the tangent proxy, odds over rand
 class Progress:
     """One training: where it is, how fast, and the enrichment of its layers at the last observation."""
 
-    job: Job
+    job: TrainingJob
     begin: int
     notify: _Show
     step: int = 0
@@ -96,7 +96,7 @@ class _Show:
 class Lines(PlainLines, _Show):
     """Plain lines: one every few seconds, and one an observation."""
 
-    def training(self, job: Job, begin: int) -> Progress:
+    def training(self, job: TrainingJob, begin: int) -> Progress:
         """A training begins."""
         self.said(f"{job.name}: {job.model_name}, from step {begin} to {job.settings.steps}")
         return Progress(job, begin, self)
@@ -134,7 +134,7 @@ class Board(ProgressTable, _Show):
         )
         self._rows: dict[str, TaskID] = {}
 
-    def training(self, job: Job, begin: int) -> Progress:
+    def training(self, job: TrainingJob, begin: int) -> Progress:
         """One more row."""
         progress = Progress(job, begin, self, step=begin)
         unknown = dict.fromkeys(("loss", "rate", "enrichment", "course"), "")

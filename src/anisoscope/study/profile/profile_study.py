@@ -16,7 +16,7 @@ from anisoscope.evaluate.evaluator import Evaluator, EvaluatorSettings
 from anisoscope.evaluate.judge_sites import each_in_turn
 from anisoscope.evaluate.row_builders import Row, with_token_texts
 from anisoscope.intervene.removal import ablate
-from anisoscope.jobs.job_pool import JobListener, Outcome, Task
+from anisoscope.jobs.job_pool import JobListener, JobOutcome, Task
 from anisoscope.jobs.side_by_side import Apply, side_by_side
 from anisoscope.models.cards import Card, describe
 from anisoscope.models.located import Located, locate
@@ -316,7 +316,7 @@ class _Stage:
             return
         seconds = time.monotonic() - self._began
         why = None if error is None else str(error) or type(error).__name__
-        self._overseer.ended(Outcome(self._task, error=why, seconds=seconds))
+        self._overseer.ended(JobOutcome(self._task, error=why, seconds=seconds))
 
     def told(self, share: float, what: str) -> None:
         """How far it is."""

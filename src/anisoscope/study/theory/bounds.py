@@ -22,7 +22,7 @@ SLACK = 1 + 1e-9  # rounding
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class BoundCase:
     """One random manifold, layer, loss and sample of tokens, with what the bounds say of it."""
 
     patch: str
@@ -64,7 +64,7 @@ def random_cases(
     curvature: float,
     rng: np.random.Generator,
     told: Callable[[float], None] = lambda share: None,
-) -> Iterator[Case]:
+) -> Iterator[BoundCase]:
     """Cases of every kind: manifold, dimension, radius, loss, size of the weights, and how tokens lie.
 
     Weights are drawn in units of the curvature: a case is the same in any unit of length.
@@ -75,7 +75,7 @@ def random_cases(
         told((i + 1) / draws)
 
 
-def _case(patch: Patch, t: float, unit: float, rng: np.random.Generator) -> Case:
+def _case(patch: Patch, t: float, unit: float, rng: np.random.Generator) -> BoundCase:
     units = int(rng.choice([16, 32, 64]))
     samplings = (*reversed(SAMPLINGS), "off centre")  # half of them off centre
     sampling = samplings[rng.integers(len(samplings))]
@@ -93,7 +93,7 @@ def _case(patch: Patch, t: float, unit: float, rng: np.random.Generator) -> Case
     estimate = non_cancellation(tangent[kept], groups[kept], draws=FLIPS)
     published = patch.bend(t) * t
     low = estimate.low if estimate.clear else None
-    return Case(
+    return BoundCase(
         patch=patch.name,
         dim=patch.dim,
         sampling=sampling,

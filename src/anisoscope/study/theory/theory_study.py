@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from anisoscope.jobs.job_pool import JobListener, Outcome, Task, fixed_threads
+from anisoscope.jobs.job_pool import JobListener, JobOutcome, Task, fixed_threads
 from anisoscope.store.run import Run, create_run
 from anisoscope.study.run_closing import closing
-from anisoscope.study.theory.bounds import Case, random_cases
+from anisoscope.study.theory.bounds import BoundCase, random_cases
 from anisoscope.study.theory.experiments import Scaling, chords, counter_example, gradients, mixtures, variances
 from anisoscope.study.theory.manifolds import all_patches, require_inside, sphere
 from anisoscope.study.theory.power_law import Fit, estimated, fit_limit, fit_power
@@ -164,7 +164,7 @@ def _judged(claim: str, fit: Fit, expected: float) -> list[Row]:
     return rows if fit.r2 is None else [*rows, _number("fit_r2", fit.r2, variant=claim)]
 
 
-def _rows_of_case(number: int, case: Case) -> list[Row]:
+def _rows_of_case(number: int, case: BoundCase) -> list[Row]:
     about = {
         "model": case.patch,
         "rank": case.dim,
@@ -207,6 +207,6 @@ def _stage(listener: JobListener, name: str) -> Iterator[Told]:
         yield lambda share: listener.progressed(name, share, "")
     except Exception as error:
         why = str(error) or type(error).__name__
-        listener.ended(Outcome(task, error=why, seconds=time.monotonic() - began))
+        listener.ended(JobOutcome(task, error=why, seconds=time.monotonic() - began))
         raise
-    listener.ended(Outcome(task, seconds=time.monotonic() - began))
+    listener.ended(JobOutcome(task, seconds=time.monotonic() - began))

@@ -15,7 +15,7 @@ from anisoscope.capture.sites import SiteKey
 from anisoscope.errors import broken
 from anisoscope.evaluate.row_builders import Row, at_columns, row
 from anisoscope.evidence.referee_checks import VerifyRow, settling, verify
-from anisoscope.jobs.job_pool import JobListener, Outcome, Task
+from anisoscope.jobs.job_pool import JobListener, JobOutcome, Task
 from anisoscope.models.cards import Card, describe
 from anisoscope.models.located import locate
 from anisoscope.observe.collector import RESERVOIR_ROWS
@@ -134,9 +134,9 @@ def _check(run: Run, card: Card, reading: TokenizedText, settings: Verification,
         run.write(_writer(card), rows)
     except BaseException as error:
         why = str(error) or type(error).__name__
-        listener.ended(Outcome(task, error=why, seconds=time.monotonic() - began))
+        listener.ended(JobOutcome(task, error=why, seconds=time.monotonic() - began))
         raise
-    listener.ended(Outcome(task, seconds=time.monotonic() - began))
+    listener.ended(JobOutcome(task, seconds=time.monotonic() - began))
 
 
 def _clouds(

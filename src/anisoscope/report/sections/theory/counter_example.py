@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from anisoscope.report.formatting import number
-from anisoscope.report.sections.theory.laboratory import THEORY, Laboratory
+from anisoscope.report.sections.theory.laboratory import THEORY, LaboratoryRows
 from anisoscope.report.tree import Axis, Block, Control, Figure, Point, Series, Text, values_of
 
 
-def counter_example_blocks(lab: Laboratory) -> list[Block]:
+def counter_example_blocks(lab: LaboratoryRows) -> list[Block]:
     """Two figures that one slider moves: what both sides contribute, and the ratio beside its bounds."""
     tangent, normal, gamma = (_grid(lab, f"counter_{name}") for name in ("tangent", "normal", "gamma"))
     if not tangent or tangent.keys() != normal.keys() or tangent.keys() != gamma.keys():
@@ -85,7 +85,7 @@ def _slid(t: float, tangent: float, normal: float, gamma: float) -> str:
     )
 
 
-def _grid(lab: Laboratory, measure: str) -> dict[tuple[float, float], float]:
+def _grid(lab: LaboratoryRows, measure: str) -> dict[tuple[float, float], float]:
     found = {}
     for row in lab.by_measure.get(measure, []):
         found[row["radius"], row["parameter"]] = row["value"]

@@ -27,7 +27,7 @@ _SAID = {"equal": HOLDS, "not measured": MISSING} | dict.fromkeys(ABOVE | BELOW,
 """What the outcome of a fit says of its claim."""
 
 
-class Laboratory:
+class LaboratoryRows:
     """The rows of a laboratory by what they are about."""
 
     def __init__(self, rows: list[Row]) -> None:
@@ -84,7 +84,7 @@ def place_of(row: Row) -> float:
     return row["radius"] if row["radius"] is not None else row["parameter"]
 
 
-def fit_line(lab: Laboratory, claim: str, tags: dict[str, str], *models: str) -> list[Series]:
+def fit_line(lab: LaboratoryRows, claim: str, tags: dict[str, str], *models: str) -> list[Series]:
     """The power law fitted to all models, at the level of the geometric mean of these."""
     points = [p for p in lab.curve(claim, *models) if p.y is not None and p.y > 0]
     if claim not in lab.fits or len(points) < 2:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anisoscope.report.sections.theory.laboratory import THEORY, Laboratory, fit_line, precise
+from anisoscope.report.sections.theory.laboratory import THEORY, LaboratoryRows, fit_line, precise
 from anisoscope.report.tree import Axis, Block, Control, Figure, Reference, Series, Text, values_of
 from anisoscope.vocabulary import shown_in
 
@@ -10,7 +10,7 @@ QUANTITIES = {word.name: word.label.split(" against")[0] for word in shown_in("v
 PARTS = {where: tuple(word.name for word in shown_in(where)) for where in ("tokens off centre", "tokens all round")}
 
 
-def chord_blocks(lab: Laboratory) -> list[Block]:
+def chord_blocks(lab: LaboratoryRows) -> list[Block]:
     """Chord against arc."""
     series = [Series(name, {"curve": name}, lab.curve("chord", name)) for name in lab.models("chord")]
     if not series:
@@ -48,7 +48,7 @@ def chord_blocks(lab: Laboratory) -> list[Block]:
     ]
 
 
-def variance_blocks(lab: Laboratory) -> list[Block]:
+def variance_blocks(lab: LaboratoryRows) -> list[Block]:
     """Tangent variance, normal variance and their ratio against the radius."""
     series: list[Series] = []
     for key, quantity in QUANTITIES.items():
@@ -82,7 +82,7 @@ def variance_blocks(lab: Laboratory) -> list[Block]:
     ]
 
 
-def gradient_blocks(lab: Laboratory) -> list[Block]:
+def gradient_blocks(lab: LaboratoryRows) -> list[Block]:
     """Both parts of the gradient, with tokens off centre and all round."""
     series: list[Series] = []
     names = ("tangent part", "normal part", "normal/tangent")
@@ -120,13 +120,13 @@ def gradient_blocks(lab: Laboratory) -> list[Block]:
     ]
 
 
-def _exponents(lab: Laboratory, keys: tuple[str, ...]) -> str:
+def _exponents(lab: LaboratoryRows, keys: tuple[str, ...]) -> str:
     names = ("tangent", "normal", "ratio")
     found = [f"{name} {precise(lab.fits[key])}" for name, key in zip(names, keys, strict=True) if key in lab.fits]
     return f"{', '.join(found) or 'nothing yet'}."
 
 
-def attenuation_blocks(lab: Laboratory) -> list[Block]:
+def attenuation_blocks(lab: LaboratoryRows) -> list[Block]:
     """The visible curvature of a mixture against the exponent of its law."""
     measured, expected = lab.curve("attenuation"), lab.curve("attenuation_expected")
     if not measured:

@@ -18,7 +18,7 @@ from anisoscope.report.sections.theory.laboratory import (
     OPEN,
     OPEN_CLAIM,
     THEORY,
-    Laboratory,
+    LaboratoryRows,
     precise,
 )
 from anisoscope.report.sections.theory.scalings import (
@@ -62,7 +62,7 @@ _TONES: dict[str, Tone] = {HOLDS: "yes", FAILS: "no", OPEN: "open", MISSING: "op
 
 def theory_sections(context: Context, at_most: int | None) -> list[Section]:
     """Everything the page says about one laboratory."""
-    lab = Laboratory(context.sources[0].rows)
+    lab = LaboratoryRows(context.sources[0].rows)
     return [
         verdict_section(lab),
         Section("scalings", "Small patches", [*chord_blocks(lab), *variance_blocks(lab)] or [_nothing()]),
@@ -84,7 +84,7 @@ def subtitle(context: Context) -> str:
     return f"The theory laboratory: {what}; {source.status}"
 
 
-def verdict_section(lab: Laboratory) -> Section:
+def verdict_section(lab: LaboratoryRows) -> Section:
     """The verdict in words, then claim by claim."""
     blocks: list[Block] = [headline(lab)]
     plain = [key for key in CLAIMS if key != OPEN_CLAIM and key in lab.fits]
@@ -100,7 +100,7 @@ def verdict_section(lab: Laboratory) -> Section:
     return Section("verdict", "Verdict", blocks, open=True)
 
 
-def headline(lab: Laboratory) -> Text:
+def headline(lab: LaboratoryRows) -> Text:
     """One sentence over all claims."""
     plain = [lab.said(key) for key in CLAIMS if key != OPEN_CLAIM and key in lab.fits]
     if not plain:
@@ -126,7 +126,7 @@ def headline(lab: Laboratory) -> Text:
     return Text(text, "Supported.", "yes") if whole else Text(text, "Supported in part.", "part")
 
 
-def _would_have_been_seen(lab: Laboratory, claim: str) -> str:
+def _would_have_been_seen(lab: LaboratoryRows, claim: str) -> str:
     """What a claim that cannot be told would have had to be off by; nothing where the run does not know."""
     least = lab.fits[claim].get("detectable")
     if lab.said(claim) != OPEN or least is None or not math.isfinite(least):
@@ -134,7 +134,7 @@ def _would_have_been_seen(lab: Laboratory, claim: str) -> str:
     return f" (about {number(least)} off theory would have been seen in 80 % of repetitions)"
 
 
-def _ratio_words(lab: Laboratory) -> Text:
+def _ratio_words(lab: LaboratoryRows) -> Text:
     alone, off = lab.fits[OPEN_CLAIM], lab.fits.get("gradient-ratio")
     text = f"with tokens all round a point, normal/tangent gradient goes as t to the power {precise(alone)}"
     if off is not None:
@@ -144,7 +144,7 @@ def _ratio_words(lab: Laboratory) -> Text:
     return Text(text, "The ratio of gradients:", _TONES[lab.said(OPEN_CLAIM)])
 
 
-def _claims(lab: Laboratory) -> Table:
+def _claims(lab: LaboratoryRows) -> Table:
     rows = []
     for key, words in CLAIMS.items():
         if key not in lab.fits:
@@ -167,13 +167,13 @@ def _claims(lab: Laboratory) -> Table:
     return Table("claims", "Claim by claim", caption, ["claim", "theory", "fitted", "R²", "verdict"], rows)
 
 
-def _span(lab: Laboratory) -> str:
+def _span(lab: LaboratoryRows) -> str:
     """How far the effective radii of the mixture reach, which is less than the others do."""
     found = [row["value"] for row in lab.by_measure.get("effective_radius", [])]
     return f", that of the mixture over a factor of {number(max(found) / min(found))}" if found else ""
 
 
-def bounds_blocks(lab: Laboratory) -> list[Block]:
+def bounds_blocks(lab: LaboratoryRows) -> list[Block]:
     """In how many random cases the bounds hold, and every case."""
     blocks: list[Block] = []
     rows = []
@@ -203,14 +203,14 @@ def bounds_blocks(lab: Laboratory) -> list[Block]:
     return [*blocks, figure] if figure is not None else blocks
 
 
-def _unbounded(lab: Laboratory) -> str:
+def _unbounded(lab: LaboratoryRows) -> str:
     tried, held = (row["n"] if (row := lab.bounds.get(key)) else None for key in ("corrected", "held-out"))
     if tried is None or tried == (held or 0):
         return ""
     return f" In {counted(tried - (held or 0), 'case')} γ is not clearly above noise: other sequences give no bound."
 
 
-def _scatter(lab: Laboratory) -> Figure | None:
+def _scatter(lab: LaboratoryRows) -> Figure | None:
     ratios, published, gammas = (_draws(lab, f"draw_{name}") for name in ("ratio", "published", "gamma"))
     points: dict[str, list[Point]] = {}
     for draw, row in ratios.items():
@@ -243,7 +243,7 @@ def _scatter(lab: Laboratory) -> Figure | None:
     )
 
 
-def _draws(lab: Laboratory, measure: str) -> dict[int, Row]:
+def _draws(lab: LaboratoryRows, measure: str) -> dict[int, Row]:
     return {row["item"]: row for row in lab.by_measure.get(measure, [])}
 
 
