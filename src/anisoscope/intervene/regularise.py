@@ -30,8 +30,8 @@ class Regularizer:
     pass is much dearer than another. By default it is the penalty's own: 20 for ``SpectralDecay``, else 1.
 
     >>> import torch
-    >>> from anisoscope.models.twins import Shape, build
-    >>> model = build("twin", "decoder", Shape(layers=2, width=16, heads=2, vocabulary=50, length=16), seed=0)
+    >>> from anisoscope.models.twins import ModelShape, build
+    >>> model = build("twin", "decoder", ModelShape(layers=2, width=16, heads=2, vocabulary=50, length=16), seed=0)
     >>> ids = torch.randint(50, (4, 16), generator=torch.Generator().manual_seed(0))
     >>> from anisoscope.regularizers import IStar
     >>> with Regularizer(model, IStar(), weight=0.1, layers=(1, 2)) as penalty:

@@ -85,8 +85,8 @@ def ablate(
     The model is as it was afterwards: weights, mode, buffers, random states.
 
     >>> import torch
-    >>> from anisoscope.models.twins import Shape, build
-    >>> model = build("twin", "decoder", Shape(layers=2, width=16, heads=2, vocabulary=50, length=16), seed=0)
+    >>> from anisoscope.models.twins import ModelShape, build
+    >>> model = build("twin", "decoder", ModelShape(layers=2, width=16, heads=2, vocabulary=50, length=16), seed=0)
     >>> ids = torch.randint(50, (24, 16), generator=torch.Generator().manual_seed(0))
     >>> found = ablate(model, [{"input_ids": ids, "labels": ids}], ranks=(2,), layers=(1,), draws=2)
     >>> row = found.row("removal_cost", 1)
