@@ -19,10 +19,11 @@ from anisoscope.report.sections.verdict_section import (
     tone,
     verdict_section,
 )
-from anisoscope.report.tree import LadderFigure
+from anisoscope.report.tree import LadderFigure, Table, Text
 from anisoscope.report.view import view
 from anisoscope.store.run import create_run
 from anisoscope.vocabulary import ladder_of
+from report.blocks import the
 
 LAYERS = 5
 STEPS = (0, 10, 50, 90)
@@ -249,8 +250,8 @@ def test_effects_of_a_window_weigh_observations_by_the_steps_they_stand_for(tmp_
 def test_the_planted_get_their_verdicts(planted):
     made = {name: view(read([str(planted / name)])) for name in ("good", "bad")}
     good, bad = (next(s.blocks for s in report.sections if s.id == "verdict") for report in made.values())
-    assert good[0].head == "Supported in part."
-    assert bad[0].head == "Not supported."
+    assert the(Text, good[0]).head == "Supported in part."
+    assert the(Text, bad[0]).head == "Not supported."
     tracks = next(b for b in good if isinstance(b, LadderFigure)).tracks
     reached = {(t.label, t.tags["view"]): t.last for t in tracks}
     assert reached["Decoder, early", "representation"] == "init"
@@ -280,8 +281,8 @@ def test_expectations_are_for_pairs_alone_and_each_can_fail(tmp_path):
         "fails": passing(haar="above", init="below"),
         "open": passing(haar="cannot tell", init="cannot tell", targets="cannot tell"),
     }.items():
-        (table,) = expectations(plant_run(tmp_path / name, given))
-        texts[name] = [row[1].text for row in table.rows]
+        (block,) = expectations(plant_run(tmp_path / name, given))
+        texts[name] = [row[1].text for row in the(Table, block).rows]
     assert texts["met"][:3] == ["holds", "holds", "holds"]
     assert texts["fails"][:3] == ["does not hold", "does not hold", "does not hold"]
     assert texts["open"][:3] == ["cannot tell", "cannot tell", "cannot tell"]
@@ -299,8 +300,8 @@ def test_a_rise_that_is_lost_again_is_no_rise(tmp_path):
         ]
         run.write("w", [*rows, common | pooled(outcome) | {"measure": "pooled_enrichment", "null": "init"}])
     run.close("finished")
-    (table,) = expectations(read([str(tmp_path / "run")]))
-    cell = table.rows[1][1]
+    (block,) = expectations(read([str(tmp_path / "run")]))
+    cell = the(Table, block).rows[1][1]
     assert cell.text == "does not hold"
     assert cell.small.startswith("early 4 [")
     assert "late 1.02 [" in cell.small
@@ -507,7 +508,8 @@ def test_cells_of_claims_use_what_rows_of_the_captured_share_say(tmp_path):
 
 
 def test_expectations_without_an_interval_or_a_margin_have_no_verdict(planted):
-    (table,) = expectations(read([str(planted / "good")]))
+    (block,) = expectations(read([str(planted / "good")]))
+    table = the(Table, block)
     radial, loss = table.rows[-2:]
     assert [(c.text, c.small, c.tone) for c in radial[1:]] == [("0.01; chance is 0.00391", "no verdict", None)] * 2
     assert loss[1].text == "4.02 nats; unigram entropy 5.9 nats"
@@ -520,8 +522,8 @@ def test_expectations_without_an_interval_or_a_margin_have_no_verdict(planted):
 
 def test_expectations_that_cannot_be_told_have_the_smallest_effect(tmp_path):
     given = passing(haar="cannot tell", init="cannot tell", targets="cannot tell")
-    (table,) = expectations(plant_run(tmp_path / "run", given))
-    for row in table.rows[:3]:
+    (block,) = expectations(plant_run(tmp_path / "run", given))
+    for row in the(Table, block).rows[:3]:
         assert row[1].text == "cannot tell"
         assert row[1].small.endswith("found in 80 % of repetitions: an odds ratio of about 2.2")
 

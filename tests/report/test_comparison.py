@@ -7,8 +7,9 @@ import pytest
 
 from anisoscope.report.reading import read
 from anisoscope.report.sections.run_comparison import comparison_section, ratio
-from anisoscope.report.tree import Table
+from anisoscope.report.tree import Table, Text
 from anisoscope.report.window_effects import Effect
+from report.blocks import the
 from report.test_claims import passing, plant_run
 
 
@@ -37,7 +38,7 @@ def test_runs_that_are_alike_are_said_to_be(tmp_path):
     found, section = tables(tmp_path / "a", tmp_path / "b")
     assert set(found) == {"differences"}
     assert found["differences"].rows[0][2].tone is None
-    assert section.blocks[0].text == "The runs have the same settings."
+    assert the(Text, section.blocks[0]).text == "The runs have the same settings."
 
 
 def test_a_single_run_has_no_such_section(tmp_path):

@@ -7,9 +7,11 @@ from anisoscope.report.paper_figures import draw_figures
 from anisoscope.report.reading import read
 from anisoscope.report.sections.theory.laboratory import OPEN_CLAIM, Laboratory
 from anisoscope.report.sections.theory.theory_page import bounds_blocks, headline, verdict_section
+from anisoscope.report.tree import Figure, Table, Text
 from anisoscope.report.view import view
 from anisoscope.store.run import create_run
 from report import browser as finder
+from report.blocks import block, headed, the
 from report.test_chromium import ALL_DRAWN, until
 from study.theory.test_theory_study import SMALL, Silent
 
@@ -63,7 +65,7 @@ def test_the_page_begins_with_its_verdict_and_has_every_section(run):
         "bounds",
         "provenance",
     ]
-    said = report.sections[0].blocks[0]
+    said = the(Text, report.sections[0].blocks[0])
     assert said.head == "Supported in part."
     assert (
         "12 of 13 claims hold. The published ratio of gradients with tokens all round a point does not hold."
@@ -85,7 +87,7 @@ def test_failures_are_said(old):
     assert headline(planted(published=1.0, old=old)).head == "Supported."
     assert headline(Laboratory([])).head == "Nothing to judge."
     section = verdict_section(planted(outcome="cannot tell", old=old))
-    (said,) = (block for block in section.blocks if getattr(block, "head", None) == "Cannot tell:")
+    said = headed(section.blocks, "Cannot tell:")
     seen = "about 0.7 off theory would have been seen in 80 % of repetitions"
     assert (seen in said.text) is not old  # runs of old do not know it
     assert "undetermined" not in str(section.blocks).lower()
@@ -102,9 +104,9 @@ def test_failures_are_said(old):
 def test_the_published_ratio_counts_in_the_verdict(ratio, head, tone, words):
     """A few lucky cases of the bound do not make up for it, and what cannot be told is not refuted."""
     blocks = verdict_section(planted(published=1.0, ratio=ratio)).blocks
-    assert blocks[0].head == head
-    assert ("2 of 2 claims hold." if ratio == "equal" else "1 of 2 claims holds.") in blocks[0].text
-    (said,) = (b for b in blocks if getattr(b, "head", "") == "The ratio of gradients:")
+    first, said = the(Text, blocks[0]), headed(blocks, "The ratio of gradients:")
+    assert first.head == head
+    assert ("2 of 2 claims hold." if ratio == "equal" else "1 of 2 claims holds.") in first.text
     assert said.tone == tone
     assert words in said.text
 
@@ -117,7 +119,8 @@ def test_titles_of_figures_claim_nothing(run):
 
 
 def test_a_bound_that_no_theorem_promises_is_not_refuted_by_a_miss():
-    (table,) = bounds_blocks(planted(held=3))
+    (bounds,) = bounds_blocks(planted(held=3))
+    table = the(Table, bounds)
     assert [row[1].tone for row in table.rows] == ["no", "yes", "part"]
     assert "In 6 cases γ is not clearly above noise: other sequences give no bound." in table.caption
     assert "taken literally" in table.caption
@@ -129,13 +132,13 @@ def test_all_round_means_one_thing_on_the_page(run):
     old = [row | {"subset": "all round"} if row["subset"] == "uniform" else row for row in rows]
     assert old != rows
     for given in (rows, old):
-        figure = bounds_blocks(Laboratory(given))[-1]
+        figure = the(Figure, bounds_blocks(Laboratory(given))[-1])
         assert "uniform" in figure.toggle[0].values
         assert "all round" not in figure.toggle[0].values
 
 
 def test_the_mixture_owns_up_to_its_short_span(run):
-    (table,) = (b for b in view(read([run.path])).sections[0].blocks if getattr(b, "id", "") == "claims")
+    table = block(view(read([run.path])), "verdict", Table, "claims")
     assert "factor of 30, that of the mixture over a factor of 1.73; R²" in table.caption
 
 

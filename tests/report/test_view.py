@@ -16,6 +16,7 @@ from anisoscope.report.summary import errors
 from anisoscope.report.tree import Figure, LadderFigure, Point, Table, Text, plain
 from anisoscope.report.view import view
 from anisoscope.store.run import create_run, open_run
+from report.blocks import block, headed, the
 from report.planted import HOSTILE, LAYERS, NULLS, RANK, STEPS, TOTAL, WIDTH
 
 
@@ -30,16 +31,11 @@ def seen(path):
     return view(read([str(path)]))
 
 
-def block(report, section, kind, id=None):
-    blocks = next(s for s in report.sections if s.id == section).blocks
-    return next(b for b in blocks if isinstance(b, kind) and (id is None or b.id == id))
-
-
 def values(path, *, step_in, **where):
     table = open_run(path).table()
-    keep = pc.is_in(table["step"], value_set=__import__("pyarrow").array(step_in))
+    keep = pc.field("step").isin(step_in)
     for name, value in where.items():
-        keep = pc.and_(keep, pc.equal(table[name], value))
+        keep = keep & (pc.field(name) == value)
     return table.filter(keep)
 
 
@@ -239,11 +235,7 @@ def test_a_dimension_below_one_is_not_taken_for_geometry(tmp_path):
 
 
 def test_the_turn_below_one_is_explained_with_the_uncentred_proxy(good):
-    turn = next(
-        b
-        for b in next(s for s in good.sections if s.id == "views").blocks
-        if getattr(b, "head", "") == "A turn below 1."
-    )
+    turn = headed(next(s for s in good.sections if s.id == "views").blocks, "A turn below 1.")
     assert "Encoder" in turn.text
     assert "3 observations between steps 80 and 160" in turn.text
     assert "which agrees with that" in turn.text
@@ -267,8 +259,8 @@ def test_a_run_in_progress_says_so(planted):
     (note,) = status(context)
     assert "still in progress" in note.text
     assert "up to step 80 of 400" in note.text
-    late = [b for b in verdict_of(view(context)) if getattr(b, "head", "") == "Decoder, late:"]
-    assert "no observations in this window (steps 280 to 400)" in late[0].text
+    late = headed(verdict_of(view(context)), "Decoder, late:")
+    assert "no observations in this window (steps 280 to 400)" in late.text
 
 
 def test_an_empty_run_has_sentences_instead_of_plots(tmp_path):
@@ -287,8 +279,8 @@ def test_a_plain_scope_run_without_role_or_intervals_is_reported(tmp_path):
     run.close("finished")
     report = view(read([str(tmp_path / "plain")]))
     said = verdict_of(report)
-    assert said[0].head == "Nothing to judge."  # step 0 alone
-    before = next(b.text for b in said if (getattr(b, "head", "") or "").endswith("before training:"))
+    assert the(Text, said[0]).head == "Nothing to judge."  # step 0 alone
+    before = next(b.text for b in said if isinstance(b, Text) and (b.head or "").endswith("before training:"))
     assert "Over `haar` the rows cannot tell in 1 of 1 layer" in before
     ladder = block(report, "verdict", LadderFigure)
     targets = next(n for n in ladder.tracks[0].nodes if n.null == "targets")
