@@ -1,5 +1,7 @@
 """Tiny random models of the families that the taps must fit, made here: no weights, no network."""
 
+from typing import Any
+
 import torch
 from torch import nn
 
@@ -78,7 +80,7 @@ EXPECTED_MAP = {
 }
 
 
-def build(name, seed=0):
+def build(name, seed=0) -> Any:  # of whichever class
     torch.manual_seed(seed)
     if name.startswith("plain"):
         return Plain(batch_first=name == "plain")

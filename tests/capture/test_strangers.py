@@ -2,6 +2,7 @@
 
 import random
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
@@ -97,7 +98,9 @@ def test_random_states_of_python_numpy_and_torch_are_given_back():
     """By itself: the types that tests check draw from Python's generator."""
     before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()  # noqa: NPY002
     with untouched():
-        random.random(), np.random.rand(), torch.rand(1)  # noqa: NPY002
+        random.random()
+        np.random.rand()  # noqa: NPY002
+        torch.rand(1)
     assert before == (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist())  # noqa: NPY002
 
 
@@ -209,7 +212,7 @@ def test_the_load_of_routers_is_what_was_routed():
     )
     config.num_key_value_heads, config.num_local_experts, config.num_experts_per_tok = 1, 5, 2
     torch.manual_seed(0)
-    model = transformers.MixtralForCausalLM(config)
+    model: Any = transformers.MixtralForCausalLM(config)
     chosen = []
     model.model.layers[0].mlp.gate.register_forward_hook(lambda module, args, output: chosen.append(output[2]))
     mask = torch.ones(16, 9, dtype=torch.int64)

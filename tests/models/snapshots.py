@@ -7,6 +7,7 @@ import random
 import string
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -34,7 +35,7 @@ _OPTIONS = {
 }
 
 
-def tiny(model_type, *, seed=0, head=True, **extra):
+def tiny(model_type, *, seed=0, head=True, **extra) -> Any:
     """A model of two layers with random weights; ``head=False`` for the bare model, without its language head."""
     import transformers
 
@@ -43,7 +44,7 @@ def tiny(model_type, *, seed=0, head=True, **extra):
     options = _OPTIONS[model_type] | {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2} | extra
     if model_type not in ("gpt2", "gptj"):
         options.setdefault("max_position_embeddings", 66)
-    config = transformers.CONFIG_MAPPING[model_type](vocab_size=VOCABULARY, **options)
+    config = transformers.CONFIG_MAPPING[model_type](**{"vocab_size": VOCABULARY, **options})
     language = transformers.AutoModelForMaskedLM if model_type in ENCODERS else transformers.AutoModelForCausalLM
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

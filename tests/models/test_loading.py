@@ -5,6 +5,7 @@ import json
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -316,7 +317,7 @@ def test_weights_of_other_shapes_are_refused_by_name(tmp_path):
 
 def test_a_bias_that_the_library_forgot_is_told(tmp_path):
     folder = save(tiny("roberta"), tmp_path / "model")
-    model = load(describe(locate(str(folder))))
+    model: Any = load(describe(locate(str(folder))))
     files = [folder / "model.safetensors"]
     _refuse_unread(files, model)
     torch.nn.init.zeros_(model.lm_head.bias)
@@ -357,7 +358,8 @@ def test_a_bare_model_gets_a_head_that_is_new_seeded_and_told(tmp_path, model_ty
     assert card.new_head
     assert any("the head is new, random and seeded" in note for note in card.notes)
     before = torch.get_rng_state()
-    one, again, other = (load(card, seed=seed) for seed in (0, 0, 1))
+    models: list[Any] = [load(card, seed=seed) for seed in (0, 0, 1)]
+    one, again, other = models
     assert torch.equal(before, torch.get_rng_state())
     assert same(one, again)
     assert not same(one, other)
@@ -370,7 +372,7 @@ def test_a_bare_model_gets_a_head_that_is_new_seeded_and_told(tmp_path, model_ty
 def test_a_bare_model_whose_head_is_tied_needs_no_new_one(tmp_path):
     card = describe(locate(str(save(tiny("gpt2", head=False), tmp_path / "bare"))))
     assert not card.new_head
-    model = load(card)
+    model: Any = load(card)
     assert torch.equal(model.lm_head.weight, model.transformer.wte.weight)
 
 

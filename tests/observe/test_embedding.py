@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from torch.optim.optimizer import _global_optimizer_post_hooks
+from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 from anisoscope import Scope, energy_share, fit_subspace
 from anisoscope.stats.hashing import as_key, mix
@@ -17,6 +17,7 @@ def observed(name, optimizer_of, *, steps=1, **options):
     model = build(name).eval()
     optimizer = optimizer_of(model.parameters())
     scope = Scope(model, views=VIEWS, rank=4, resamples=19, schedule=1, strict=True, **options)
+    before = gradient = after = torch.empty(0)
     for step in range(steps):
         with scope.step():
             model(**batch(seed=step, sequences=12)).loss.backward()
@@ -103,10 +104,8 @@ def test_coupled_decay_is_part_of_the_gradient_and_a_step_that_never_comes_is_sa
 
 
 def test_optimizer_hooks_go_again():
-    from torch.optim import optimizer as module
-
     def hooks():
-        return len(module._global_optimizer_pre_hooks) + len(module._global_optimizer_post_hooks)
+        return len(_global_optimizer_pre_hooks) + len(_global_optimizer_post_hooks)
 
     before = hooks()
     observed("llama", lambda p: torch.optim.AdamW(p), steps=3)

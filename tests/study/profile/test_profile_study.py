@@ -1,6 +1,7 @@
 """A finished model profiled: tiny ones made here, from the folder a user has, into a run and a page."""
 
 import io
+from typing import Any
 
 import numpy as np
 import pytest
@@ -50,6 +51,7 @@ def test_every_architecture_of_the_literature_can_be_examined(model_type, text, 
     given = settings(text)
     reading = read_text(card, given, sequences=16)
     judge = Evaluator(EvaluatorSettings(given.request(), None))
+    rows = []
     for step, model in enumerate((twin(card, given), loaded(card, given))):
         seen = observe_model(
             model, choose(model, None, None), reading.chunks(given), step=step, seed=reading.seed, targets=True
@@ -168,7 +170,7 @@ def test_an_outlying_first_position_shows_in_one_curve_alone(text, tmp_path):
     card = describe(locate(str(save(tiny("llama"), tmp_path / "model"))))
     given = settings(text)
     reading = read_text(card, given, sequences=200)
-    model = load(card)
+    model: Any = load(card)
 
     def sink(module, args, output):
         hidden = (output[0] if isinstance(output, tuple) else output).clone()
