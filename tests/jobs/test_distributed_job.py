@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
+from torch.multiprocessing.spawn import start_processes
 
 from anisoscope.jobs import distributed_job as company
 from anisoscope.store.run import create_run, open_run
@@ -49,8 +49,8 @@ def made(folder):
 
 def worker(rank, folder):
     torch.set_num_threads(1)
-    store = dist.FileStore(f"{folder}/store", 2)
-    dist.init_process_group("gloo", rank=rank, world_size=2, store=store, timeout=timedelta(seconds=300))
+    where = f"file://{folder}/store"
+    dist.init_process_group("gloo", where, rank=rank, world_size=2, timeout=timedelta(seconds=300))
     if rank:
         assert company.follow(trained) == len(JOBS)
     else:
@@ -87,7 +87,7 @@ def rows_of(path):
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are forked")
 def test_two_processes_have_the_rows_of_one(tmp_path):
     assert multiprocessing.active_children() == []
-    mp.start_processes(worker, (str(tmp_path),), nprocs=2, start_method="fork")
+    start_processes(worker, (str(tmp_path),), nprocs=2, start_method="fork")
     for job in made(f"{tmp_path}/one")[1]:
         trained(job)
     one, two = rows_of(f"{tmp_path}/one"), rows_of(f"{tmp_path}/two")

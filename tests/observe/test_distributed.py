@@ -11,7 +11,7 @@ from datetime import timedelta
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
+from torch.multiprocessing.spawn import start_processes
 
 from anisoscope import AnisoscopeError, Scope
 from budget.test_block_rotation import half
@@ -56,8 +56,8 @@ def prepared(kind):
 def begin(rank, folder):
     torch.set_num_threads(1)
     os.environ |= {"LOCAL_RANK": str(rank), "RANK": str(rank), "WORLD_SIZE": "2"}
-    store = dist.FileStore(f"{folder}/store", 2)
-    dist.init_process_group("gloo", rank=rank, world_size=2, store=store, timeout=timedelta(seconds=60))
+    where = f"file://{folder}/store"
+    dist.init_process_group("gloo", where, rank=rank, world_size=2, timeout=timedelta(seconds=60))
 
 
 def finish(rank, folder, found):
@@ -111,7 +111,7 @@ def skipping(rank, kind, folder):
 def two_processes(act, kind):
     with tempfile.TemporaryDirectory() as folder:
         start = "fork" if sys.platform == "linux" else "spawn"
-        mp.start_processes(act, (kind, folder), nprocs=2, start_method=start)
+        start_processes(act, (kind, folder), nprocs=2, start_method=start)
         found = []
         for rank in (0, 1):
             with open(f"{folder}/{rank}") as file:

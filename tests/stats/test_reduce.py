@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
+from torch.multiprocessing.spawn import start_processes
 
 from anisoscope import Directions, Moments, Reservoir, TokenCounts, all_reduce
 
@@ -42,8 +42,8 @@ def tensors(statistic):
 
 
 def worker(rank, sizes, folder):
-    store = dist.FileStore(f"{folder}/store", 2)
-    dist.init_process_group("gloo", rank=rank, world_size=2, store=store, timeout=timedelta(seconds=60))
+    where = f"file://{folder}/store"
+    dist.init_process_group("gloo", where, rank=rank, world_size=2, timeout=timedelta(seconds=60))
     x, tokens = data()
     mine = slice(0, sizes[0]) if rank == 0 else slice(sizes[0], sum(sizes))
     reduced = [all_reduce(s) for s in statistics(x[mine], tokens[mine])]
@@ -56,9 +56,7 @@ def worker(rank, sizes, folder):
 @pytest.mark.parametrize("sizes", SHARDS.values(), ids=SHARDS)
 def test_two_processes_equal_one(sizes):
     with tempfile.TemporaryDirectory() as folder:
-        mp.start_processes(
-            worker, (sizes, folder), nprocs=2, start_method="fork" if sys.platform == "linux" else "spawn"
-        )
+        start_processes(worker, (sizes, folder), nprocs=2, start_method="fork" if sys.platform == "linux" else "spawn")
         first, second = (torch.load(f"{folder}/{rank}.pt", weights_only=True) for rank in (0, 1))
     x, tokens = data()
     whole = [tensors(s) for s in statistics(x[: sum(sizes)], tokens[: sum(sizes)])]
