@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 
 
-def second_form_squares(x, point, neighbours, *, dim, along=None):
+def second_form_squares(x, point, neighbours, *, dim, along=None) -> tuple[float, ...]:
     """``rms²`` and ``mean²`` at a row from its nearest neighbours, unweighted, less the variance of the fit.
 
     With ``along`` also the mean of ``‖B(u,u)‖²`` over its columns, each projected on the tangent and normalised.
@@ -15,15 +15,22 @@ def second_form_squares(x, point, neighbours, *, dim, along=None):
     order = np.argsort(np.linalg.norm(x - x[point], axis=1), kind="stable")
     y = x[order[1 : neighbours + 1]] - x[point]
     frame = np.linalg.svd(y - y.mean(0), full_matrices=True)[2].T
-    for _ in range(8):
+    pairs = list(itertools.combinations_with_replacement(range(dim), 2))
+
+    def fitted(frame):
+        """One fit in a frame, and the frame turned to the tangent that it finds."""
         tangent, normal = frame[:, :dim], frame[:, dim:]
         u, n = y @ tangent, y @ normal
-        pairs = list(itertools.combinations_with_replacement(range(dim), 2))
         quadratic = [u[:, i] * u[:, j] * (0.5 if i == j else 1.0) for i, j in pairs]
         design = np.column_stack([np.ones(len(u)), u, *quadratic])
         solver = np.linalg.pinv(design)
         coefficient = solver @ n
-        frame = np.linalg.qr(np.hstack([tangent + normal @ coefficient[1 : dim + 1].T, normal]))[0]
+        turned = np.linalg.qr(np.hstack([tangent + normal @ coefficient[1 : dim + 1].T, normal]))[0]
+        return turned, tangent, n, design, solver, coefficient
+
+    for _ in range(7):
+        frame = fitted(frame)[0]
+    _, tangent, n, design, solver, coefficient = fitted(frame)
     squares = ((n - design @ coefficient) ** 2).sum(1) / (1 - np.diag(design @ solver))
     b = np.zeros((dim, dim, n.shape[1]))
     rows = {}
@@ -45,4 +52,4 @@ def second_form_squares(x, point, neighbours, *, dim, along=None):
     if along is None:
         return found
     units = [tangent.T @ column / np.linalg.norm(tangent.T @ column) for column in along.T]
-    return *found, np.mean([square(np.outer(u, u)) for u in units])
+    return *found, float(np.mean([square(np.outer(u, u)) for u in units]))

@@ -20,7 +20,7 @@ def odds_of_weight(folds, bases):
     """A unit is a list of pairs (x, δ), one a token. The gradient is summed before its energy is taken."""
     inside = outside = 0.0
     for units, q in zip(folds, bases, strict=True):
-        g = sum(np.outer(d, x) for unit in units for x, d in unit)
+        g = np.sum([np.outer(d, x) for unit in units for x, d in unit], axis=0)
         for row in g:
             along = q @ (q.T @ row)
             inside += along @ along

@@ -91,14 +91,14 @@ def studentised_swap(first, second, chosen, q, weight, paired):
 
     def odds(units):
         if weight:
-            g = sum(units)
+            g = np.sum(units, axis=0)
             inside = ((g @ q) ** 2).sum()
             return np.log(inside / ((g**2).sum() - inside))
         inside = sum(((u @ q) ** 2).sum() for u in units)
         return np.log(inside / (sum((u**2).sum() for u in units) - inside))
 
     def scaled(units):
-        total = (sum(units) ** 2).sum() if weight else sum((u**2).sum() for u in units)
+        total = (np.sum(units, axis=0) ** 2).sum() if weight else sum((u**2).sum() for u in units)
         return [u / np.sqrt(total) for u in units]
 
     a, b = scaled(first), scaled(second)

@@ -56,7 +56,7 @@ def quotient(folds, rank):
     half = stats.t.ppf(0.975, log_df) * log_error
     low = min(_edge(may_be_zero, ratio, 0.0), ratio * np.exp(-half))
     high = max(_edge(may_be_zero, ratio, 1e4 * ratio), ratio * np.exp(half))
-    return np.sqrt([ratio, low, high])
+    return np.sqrt(np.array([ratio, low, high]))
 
 
 def _edge(accepted, inside, outside):

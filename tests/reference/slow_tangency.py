@@ -21,6 +21,7 @@ def elliptical(x, rows_a_direction=16, steady=0.01, steps=20):
     """Centre, radii, and the two shapes: of rows over their radii, and the shrunken one that radii are measured by."""
     n, d = x.shape
     centre, weight = x.mean(0), np.ones(n)
+    radius, shape, metric = weight, np.eye(d), np.eye(d)
     own = min(d, max(1, n // rows_a_direction))
     for _ in range(steps):
         y = [(row - centre) * w for row, w in zip(x, weight, strict=True)]
