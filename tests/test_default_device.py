@@ -58,7 +58,7 @@ PAIR = {
     "linear_cka": lambda x, g: an.linear_cka(x, g).floor,
     "neighbourhood_overlap": lambda x, g: an.neighbourhood_overlap(x, g, k=3, across=True).floor,
     "pairing_share": lambda x, g: an.pairing_share(
-        *(t.flatten(0, 1) for t in (x, g)), an.fit_subspace(x[0], method="pca", rank=2)
+        x.flatten(0, 1), g.flatten(0, 1), an.fit_subspace(x[0], method="pca", rank=2)
     ),
     "verify": lambda x, g: an.verify(x, g, ranks=(2,), resamples=19).rows[0].value,
 }

@@ -81,6 +81,7 @@ def test_the_glossary_has_a_sentence_and_a_panel_for_every_null():
     assert set(NULLS) <= set(terms)
     panels = ast.parse((ROOT / "docs" / "nulls_picture.py").read_text())
     (drawn,) = [n.value for n in panels.body if isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) == "PANELS"]
+    assert isinstance(drawn, ast.Dict)
     assert {ast.literal_eval(key) for key in drawn.keys} == {"observed", *NULLS}
     assert (ROOT / "docs" / "nulls.png").stat().st_size > 20_000
 

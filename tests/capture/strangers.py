@@ -214,7 +214,7 @@ class Touchy(Host):
 class OfBatches(Host):
     """Takes a dictionary, which nobody can make up."""
 
-    def forward(self, batch):
+    def forward(self, batch):  # pyright: ignore[reportIncompatibleMethodOverride]
         return super().forward(batch["tokens"], batch["tokens"])
 
 
@@ -228,7 +228,9 @@ def adapted():
     """Every map of every MLP behind an adapter; all else is frozen."""
     model = Host().requires_grad_(False)
     for block in model.h:
-        block.mlp[0], block.mlp[2] = Adapted(block.mlp[0]), Adapted(block.mlp[2])
+        mlp = block.get_submodule("mlp")
+        assert isinstance(mlp, nn.Sequential)
+        mlp[0], mlp[2] = Adapted(mlp[0]), Adapted(mlp[2])
     return model
 
 

@@ -24,7 +24,7 @@ IDS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 
 def t5():
     sizes = {"vocab_size": VOCABULARY, "d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 2, "num_heads": 2}
-    return t.T5ForConditionalGeneration(t.T5Config(**sizes, decoder_start_token_id=0))
+    return t.T5ForConditionalGeneration(t.T5Config(**(sizes | {"decoder_start_token_id": 0})))
 
 
 def bart():
@@ -177,13 +177,13 @@ def test_both_stacks_of_an_encoder_decoder_are_what_transformers_says():
     assert torch.equal(decoder.mask, given["labels"] != -100)
 
 
-def test_folds_of_both_stacks_go_by_the_source():
+def test_folds_of_both_stacks_go_by_the_source(monkeypatch):
     """Pairs of one source are in one fold in both stacks, and one unit; the answers do not matter."""
     torch.manual_seed(0)
     model = t5()
     scope = Scope(model, steps=1, rank=4, resamples=19, strict=True)
     taken = []
-    scope._hand_over = taken.append
+    monkeypatch.setattr(scope, "_hand_over", taken.append)
     given = pairs(0)
     given["input_ids"][8:], given["attention_mask"][8:] = given["input_ids"][:8], given["attention_mask"][:8]
     with scope.step():

@@ -45,7 +45,7 @@ def test_sites_are_found_from_structure(family):
     assert sites.weights[0].name == f"{sites.blocks[0].name}.{EXPECTED_MAP[name]}"
     assert all(linear_shape(site.module)[0] == WIDTH for site in sites.weights)
     assert sites.embedding is not None
-    assert sites.embedding.module.weight.shape[0] == 40
+    assert sites.embedding.module.get_parameter("weight").shape[0] == 40
     assert sites.notes == ()
 
 
@@ -223,12 +223,13 @@ def test_batches_carry_their_tokens_and_mask():
 
 def interrupted_step(model, recorder):
     """A step that fails between forward and backward; gives back the loss, whose backward may still come."""
+    losses = []
     try:
         with Taps(model, find_sites(model), recorder):
-            loss = model(**batch()).loss
+            losses.append(model(**batch()).loss)
             raise RuntimeError("stop")
     except RuntimeError:
-        return loss
+        return losses[0]
 
 
 def test_nothing_stays_attached_or_alive():

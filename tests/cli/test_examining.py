@@ -45,13 +45,18 @@ def history(tmp_path_factory):
 
 @pytest.fixture
 def said(capsys):
-    def run(*arguments):
-        capsys.readouterr()
-        cli.main(list(map(str, arguments)))
-        out, run.err = capsys.readouterr()
-        return out
+    class Said:
+        """What a command writes; ``err`` is what the last one wrote to stderr."""
 
-    return run
+        err = ""
+
+        def __call__(self, *arguments):
+            capsys.readouterr()
+            cli.main(list(map(str, arguments)))
+            out, self.err = capsys.readouterr()
+            return out
+
+    return Said()
 
 
 def refused(capsys, *arguments):

@@ -71,7 +71,7 @@ def test_units_hold_on_to_nothing_that_was_shared_and_are_as_good(observed):
     (initial,) = judge_observation(observed, [start])
     later = Question(start.proxies, request, initial)
     (once,), (again,) = judge_observation(observed, [later]), judge_observation(observed, [later])
-    units = [u for found in (initial, once) for e in found.values() for u in e.folds if isinstance(u, GramUnits)]
+    units = [u for found in (initial, once) for e in found.values() for u in e.folds or () if isinstance(u, GramUnits)]
     assert units
     assert not any(u.shared._known for u in units)
     for case, evidence in once.items():

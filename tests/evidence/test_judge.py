@@ -80,17 +80,18 @@ def test_studentised_swaps_are_those_of_a_slow_reference(view):
     if view == "weight":
         ids = torch.arange(n)
         own, theirs = (BilinearUnits(ids, x, d, Q.basis, ids) for d in (delta, other))
-        parts = [[(d[s].T @ x[s]).double().numpy() for s in range(n)] for d in (delta, other)]
+        mine, others = ([(d[s].T @ x[s]).double().numpy() for s in range(n)] for d in (delta, other))
     else:
         rows, more = normal(n, 3, 8, seed=4).double(), 3 * normal(n, 3, 8, seed=5).double()
         ids = torch.arange(n) if view == "additive" else torch.arange(100, 100 + n)
         own = additive_units(rows.flatten(0, 1), Q, torch.arange(n).repeat_interleave(3))
         theirs = additive_units(more.flatten(0, 1), Q, ids.repeat_interleave(3))
-        parts = [list(rows.numpy()), list(more.numpy())]
+        mine, others = list(rows.numpy()), list(more.numpy())
     both = torch.cat([chosen, 1 - chosen], 1)
     same = view != "other units"
     found = _studentised([(own.joined(theirs, _scales(own, theirs)), both, same)])
-    expected = [slow.studentised_swap(*parts, row.numpy(), Q.basis.numpy(), view == "weight", same) for row in chosen]
+    q, weight = Q.basis.numpy(), view == "weight"
+    expected = [slow.studentised_swap(mine, others, row.numpy(), q, weight, same) for row in chosen]
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 

@@ -96,7 +96,8 @@ def test_pairing_by_token_is_the_mean_over_all_permutations(labels):
     assert pairing_share(x, delta, subspace, strata=labels) == pytest.approx(expected, rel=1e-9)
     tensors = torch.tensor(x), torch.tensor(delta)
     if labels is None:
-        assert pairing_share(*map(Moments.of, tensors), subspace) == pytest.approx(expected, rel=1e-9)
+        inputs, deltas = map(Moments.of, tensors)
+        assert pairing_share(inputs, deltas, subspace) == pytest.approx(expected, rel=1e-9)
     else:
         chosen = {c: torch.tensor(labels) == c for c in set(labels)}
         pairs = {c: (Moments.of(tensors[0][rows]), Moments.of(tensors[1][rows])) for c, rows in chosen.items()}
@@ -121,8 +122,9 @@ def test_sequences_are_permuted_within_classes_of_equal_length():
     expected = slow.pairing_in_classes(x, delta, strata, subspace.basis.numpy())
     assert pairing_share(x, delta, subspace, strata=strata) == pytest.approx(expected, rel=1e-9)
     null = sequence_null(
-        *map(torch.from_numpy, (x, delta)), subspace.basis, strata=torch.from_numpy(strata), draws=3000
+        torch.from_numpy(x), torch.from_numpy(delta), subspace.basis, strata=torch.from_numpy(strata), draws=3000
     )
+    assert null.draws is not None
     inside, outside = (part.mean() for part in null.draws)
     assert float(inside / (inside + outside)) == pytest.approx(expected, abs=0.02)
 
@@ -154,8 +156,8 @@ def test_left_out_pairing_is_that_of_the_other_sequences(units):
     strata[::2, 9:17] = 2
     q = basis(4, 1).basis
     place = torch.arange(8) if units is None else torch.tensor(units)
-    given = [torch.from_numpy(part) for part in (x, delta)]
-    null = sequence_null(*given, q, strata=torch.from_numpy(strata), units=place, draws=0)
+    inputs, deltas, kinds = (torch.from_numpy(part) for part in (x, delta, strata))
+    null = sequence_null(inputs, deltas, q, strata=kinds, units=place, draws=0)
     for unit in range(int(place.max()) + 1):
         keep = (place != unit).numpy()
         groups = [[m for m in g if keep[m[0]]] for g in slow.classes(strata)]

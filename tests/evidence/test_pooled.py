@@ -54,7 +54,7 @@ def test_the_pooled_effect_is_the_mean_of_logarithms_with_a_joint_jackknife():
 
 def test_layers_that_share_their_sequences_are_not_independent_witnesses():
     together, apart = (
-        np.mean([pooled(judged(layers(seed, shared=shared)), "haar").se for seed in range(10)])
+        np.mean([float(pooled(judged(layers(seed, shared=shared)), "haar").se) for seed in range(10)])
         for shared in (True, False)
     )
     assert together > 1.2 * apart

@@ -29,7 +29,7 @@ def slow(x, d):
     found = []
     for part in (slice(RANK), slice(RANK, None)):
         parts = [torch.outer(b, a) for a, b in zip(x.flatten(0, 1)[:, part], d.flatten(0, 1), strict=True)]
-        found.append(float(sum(parts).norm() / sum(p.norm() for p in parts)))
+        found.append(float(torch.stack(parts).sum(0).norm() / sum(p.norm() for p in parts)))
     return found
 
 

@@ -87,9 +87,9 @@ class Server:
         self._process.stdin.write(json.dumps(asked) + "\n")
         self._process.stdin.flush()
         code = json.loads(self._process.stdout.readline())
-        said = [self._text(name) for name in ("out", "err")]
+        out, err = self._text("out"), self._text("err")
         operations = journal.read_text(errors="replace").splitlines() if journal.exists() else []
-        return Ended(code, *said, operations)
+        return Ended(code, out, err, operations)
 
     def _text(self, name: str) -> str:
         path = self._into / name

@@ -107,8 +107,8 @@ def test_a_row_made_larger_moves_its_own_radius_alone():
 @pytest.mark.parametrize(("n", "width"), [(1500, 8), (300, 100)])
 def test_an_elliptical_control_keeps_covariance_and_radial_law(n, width):
     ratios, kurtosis = [], []
-    for seed in range(12):
-        x = student(n, width, 5, seed)
+    clouds = [student(n, width, 5, seed) for seed in range(12)]
+    for seed, x in enumerate(clouds):
         found = elliptical_like(x, seed=seed)
         ratios.append(found.T.cov().diagonal() / x.T.cov().diagonal())
         norms = [(y - y.mean(0)).square().sum(1) for y in (found, x)]
@@ -116,6 +116,7 @@ def test_an_elliptical_control_keeps_covariance_and_radial_law(n, width):
     assert float(torch.stack(ratios).mean()) == pytest.approx(1, abs=0.05)
     kept, given = np.mean(kurtosis, 0)
     assert kept == pytest.approx(given, rel=0.15)
+    x = clouds[-1]
     norms = (y := gaussian_like(x) - x.mean(0)).square().sum(1)
     assert y.shape == x.shape
     assert given > 1.3 * float(norms.square().mean() / norms.mean() ** 2)  # a Gaussian loses the tail

@@ -1,3 +1,4 @@
+import inspect
 import math
 
 import numpy as np
@@ -288,7 +289,7 @@ def test_few_distinct_rows_and_named_guards():
     assert math.isnan(float(few))
     assert "distinct" in few.note
     with pytest.raises(ValueError, match="reference must be 'trace'"):
-        isoscore_star.__wrapped__(X, reference="foo")
+        inspect.unwrap(isoscore_star)(X, reference="foo")
     assert float(isoscore_star(X, reference=np.eye(3))) == pytest.approx(float(isoscore_star(X, reference="identity")))
     assert float(isoscore(Moments.of(X))) == pytest.approx(float(isoscore(X)))
 

@@ -71,7 +71,7 @@ def test_the_floor_of_a_dimension_is_that_of_rows_turned_in_the_space_of_samples
     for method in methods():
         if method.name in names:
             floors = [
-                next(iter(method.estimates(Material(sample=lambda: x, k=20, seed=seed), usual=True)))[1].floor
+                float(next(iter(method.estimates(Material(sample=lambda: x, k=20, seed=seed), usual=True)))[1].floor)
                 for seed in range(80)
             ]
             slow_floors = [names[method.name](y) for y in mixed]

@@ -1,3 +1,4 @@
+import inspect
 import math
 
 import numpy as np
@@ -151,7 +152,7 @@ X = rotation(6)
 @pytest.mark.parametrize(
     ("act", "message"),
     [
-        (lambda: fit_subspace.__wrapped__(X, method="ica", rank=2), "method must be one of pca svd"),
+        (lambda: inspect.unwrap(fit_subspace)(X, method="ica", rank=2), "method must be one of pca svd"),
         (lambda: fit_subspace(X, method="pca", rank=6), "rank must lie in 1…5 for 6 vectors of width 6, got 6"),
         (lambda: fit_subspace(X, method="svd", rank=7), "rank must lie in 1…6"),
         (lambda: fit_subspace(X, method="pca", rank=0), "rank must lie in"),

@@ -101,11 +101,11 @@ def test_lightning_keeps_the_scope_in_its_checkpoints(tmp_path):
             return torch.optim.SGD(self.parameters(), lr=0.1)
 
     class Stopping(lightning.Callback):
-        def on_train_batch_end(self, trainer, module, outputs, inputs, index):
+        def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
             if trainer.global_step == 4:
                 trainer.save_checkpoint(tmp_path / "at-4.ckpt")
 
-        def on_train_batch_start(self, trainer, module, inputs, index):
+        def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
             if trainer.global_step == 4:
                 raise StopError
 

@@ -60,7 +60,7 @@ def wandb_records(folder):
         time.sleep(0.5)
     history, metrics, artefacts = [], {}, []
     for content in log_records(path.read_bytes()):
-        record = wandb_internal_pb2.Record()
+        record = wandb_internal_pb2.Record()  # pyright: ignore[reportAttributeAccessIssue]
         record.ParseFromString(content)
         if record.HasField("history"):
             items = record.history.item

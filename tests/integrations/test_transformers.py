@@ -25,7 +25,7 @@ class Reporter(TrainerCallback):
         self.logs = []
 
     def on_log(self, args, state, control, logs=None, **kwargs):
-        self.logs.append((state.global_step, dict(logs)))
+        self.logs.append((state.global_step, dict(logs or {})))
 
 
 def trained(folder, callback=None, *, model=None, steps=7, **arguments):

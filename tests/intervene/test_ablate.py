@@ -176,7 +176,7 @@ def test_a_model_with_ways_around_its_blocks_is_passed_whole():
         def forward(self, input_ids, attention_mask=None, labels=None):
             hidden = self.embed(input_ids)
             entered = []
-            handles = [b.map.register_forward_hook(lambda *_: entered.append(1)) for b in self.blocks]
+            handles = [b.get_submodule("map").register_forward_hook(lambda *_: entered.append(1)) for b in self.blocks]
             for block in self.blocks:
                 hidden, _ = block(hidden)
             for handle in handles:

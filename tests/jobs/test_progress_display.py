@@ -69,13 +69,14 @@ def test_a_terminal_shows_what_runs_and_how_much_is_left(monkeypatch):
 
 
 def test_of_many_that_run_twenty_are_shown_and_the_rest_counted():
-    console = Console(file=io.StringIO(), width=80)
+    out = io.StringIO()
+    console = Console(file=out, width=80)
     board = JobBoard(console)
     board.begun([f"job{i}" for i in range(30)])
     for i in range(23):
         board.started(f"job{i}")
     console.print(board)
-    lines = [line.rstrip() for line in console.file.getvalue().splitlines()]
+    lines = [line.rstrip() for line in out.getvalue().splitlines()]
     assert lines[0].split() == ["0", "of", "30", "done", "?", "left"]
     assert [line.split()[0] for line in lines[1:-1]] == [f"job{i}" for i in range(20)]
     assert lines[-1] == "and 3 more"
@@ -95,7 +96,8 @@ def test_a_try_that_failed_is_no_part_of_the_time_left(monkeypatch):
 
 
 def test_another_round_of_jobs_begins_anew():
-    console = Console(file=io.StringIO(), width=80)
+    out = io.StringIO()
+    console = Console(file=out, width=80)
     board = JobBoard(console)
     board.begun(["a", "b"])
     board.started("a")
@@ -103,12 +105,13 @@ def test_another_round_of_jobs_begins_anew():
     board.started("b")
     board.begun(["c"])
     console.print(board)
-    assert console.file.getvalue().split() == ["0", "of", "1", "done", "?", "left"]
+    assert out.getvalue().split() == ["0", "of", "1", "done", "?", "left"]
 
 
 def test_before_there_is_a_job_nothing_is_drawn():
-    console = Console(file=io.StringIO(), width=80)
+    out = io.StringIO()
+    console = Console(file=out, width=80)
     board = JobBoard(console)
     board.begun([])
     console.print(board)
-    assert console.file.getvalue().strip() == ""
+    assert out.getvalue().strip() == ""

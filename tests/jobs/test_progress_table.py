@@ -21,9 +21,10 @@ def clock(monkeypatch):
 
 def drawn(table, width=80):
     """What a table shows, a line each."""
-    console = Console(file=io.StringIO(), width=width)
+    out = io.StringIO()
+    console = Console(file=out, width=width)
     console.print(table)
-    return [line.rstrip() for line in console.file.getvalue().splitlines()]
+    return [line.rstrip() for line in out.getvalue().splitlines()]
 
 
 def test_texts_from_outside_are_shown_as_they_stand():
@@ -105,11 +106,12 @@ def test_a_plain_line_is_due_every_ten_seconds_for_each_name(clock):
 )
 def test_a_display_changes_only_where_the_cursor_can_be_moved(terminal, term, expected, monkeypatch):
     monkeypatch.setenv("TERM", term)
-    console = Console(file=io.StringIO(), force_terminal=terminal)
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=terminal)
     with open_display(console, lambda found: ProgressTable(found, Words("{task.description}")), PlainLines) as shown:
         assert type(shown) is expected
         shown.said("a word [red]as it stands")
-    assert "a word [red]as it stands" in console.file.getvalue()
+    assert "a word [red]as it stands" in out.getvalue()
 
 
 def test_help_imports_no_display():

@@ -13,7 +13,7 @@ class Asked:
     """An actor in this process: ``method.remote(…).future().result()`` calls it."""
 
     def __init__(self, actor):
-        self.actor = actor
+        self.actor, self.answer = actor, None
 
     def __getattr__(self, name):
         method, asked = getattr(self.actor, name), self

@@ -1,5 +1,7 @@
 """A GPT as people write it for themselves: its forward takes ``targets`` by place and returns logits and loss."""
 
+import math
+
 import torch
 from torch import nn
 
@@ -15,7 +17,7 @@ class Block(nn.Module):
 
     def forward(self, x):
         x = x + torch.tril(torch.ones(x.shape[1], x.shape[1])) @ self.mix(self.ln_1(x)) / x.shape[1]
-        return x + self.mlp.c_proj(nn.functional.gelu(self.mlp.c_fc(self.ln_2(x))))
+        return x + self.mlp["c_proj"](nn.functional.gelu(self.mlp["c_fc"](self.ln_2(x))))
 
 
 class NanoGPT(nn.Module):
@@ -48,11 +50,13 @@ def train(model, scope, steps, *, micro=1, sequences=20, optimizer=None):
     optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=0.1)
     losses = []
     for step in steps:
+        last = math.nan
         with scope.step():
             for part in range(micro):
                 _, loss = model(*text(step * micro + part, sequences))
                 loss.backward()
+                last = float(loss.detach())
         optimizer.step()
         optimizer.zero_grad()
-        losses.append(float(loss.detach()))
+        losses.append(last)
     return losses

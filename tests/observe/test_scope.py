@@ -4,6 +4,7 @@ import gc
 import math
 import time
 import weakref
+from typing import Any
 
 import pytest
 import torch
@@ -342,14 +343,14 @@ def test_steps_do_not_nest():
         pass
 
 
-def test_statistics_take_memory_of_the_width_and_not_of_the_tokens():
+def test_statistics_take_memory_of_the_width_and_not_of_the_tokens(monkeypatch):
     """O(sites · (D² + reservoir_rows · D)): equal for any number of tokens once the sample is full."""
     sizes = []
     for micro in (4, 16):
         model = build("gpt_neox")
         scope = small(model, schedule=[0], reservoir_rows=32, views=("representation", "weight"))
         taken = []
-        scope._worker.submit = lambda o, taken=taken: taken.append(o.bytes)
+        monkeypatch.setattr(scope._worker, "submit", lambda o, taken=taken: taken.append(o.bytes))
         with scope.step():
             for i in range(micro):
                 model(**batch(seed=i, sequences=12)).loss.backward()
@@ -472,7 +473,7 @@ def test_accumulated_micro_batches_may_share_the_memory_of_their_tokens(monkeypa
                 ids = buffer.copy_(ids) if shared else ids
                 model(input_ids=ids, labels=ids.clone()).loss.backward()
         assert scope._window is not None
-        found = scope._window.statistics
+        found: dict[Any, Any] = scope._window.statistics
         counts.append({name: float(s.count) for name, s in found.items() if name.part == "rest"})
         scope.close()
     assert counts[0]

@@ -153,7 +153,7 @@ def test_labels_are_found_under_their_usual_names_and_by_place():
 
 def test_labels_of_another_name_are_named():
     class Odd(NanoGPT):
-        def forward(self, idx, answers=None):
+        def forward(self, idx, answers=None):  # pyright: ignore[reportIncompatibleMethodOverride]
             return super().forward(idx, answers)
 
     def measured(**options):

@@ -47,7 +47,7 @@ def products(seed):
     y_NN = x_NN
     for _ in range(20):
         y_NN = torch.tanh(y_NN @ x_NN + x_NN.sum(0))
-    values = scipy.linalg.svdvals((np.asarray(y_NN) @ np.asarray(x_NN)).astype(np.float64))
+    values = np.asarray(scipy.linalg.svdvals((np.asarray(y_NN) @ np.asarray(x_NN)).astype(np.float64)))
     return y_NN.numpy().tobytes(), values.tobytes(), torch.get_num_threads(), os.getpid()
 
 

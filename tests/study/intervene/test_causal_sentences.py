@@ -135,7 +135,7 @@ def test_the_partial_correlation_holds_step_and_loss():
     related = -x + 7.0 * step + 0.5 * rng.standard_normal(200)
     known = np.stack([*(step == k for k in range(4)), loss], 1).astype(float)
     left = [z - known @ np.linalg.pinv(known) @ z for z in (x, related)]
-    assert partial_correlation(step, x, related, loss) == pytest.approx(np.corrcoef(*left)[0, 1])
+    assert partial_correlation(step, x, related, loss) == pytest.approx(np.asarray(np.corrcoef(left))[0, 1])
     assert partial_correlation(step, x, related, loss) < -0.8
     assert np.isnan(partial_correlation(step[:9], x[:9], related[:9], loss[:9]))
 
