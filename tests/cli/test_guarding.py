@@ -66,11 +66,13 @@ def test_every_failure_is_one_line_and_a_status(capsys, error, code, line):
     assert capsys.readouterr().err == line
 
 
-def test_an_interrupt_that_a_library_swallowed_is_still_one(capsys):
+@pytest.mark.parametrize(("breaks", "line"), [(True, "interrupted\n"), (False, "")])
+def test_an_interrupt_that_a_library_swallowed_is_still_one(capsys, breaks, line):
     def act():
         with contextlib.suppress(KeyboardInterrupt):  # as an extension module does while it imports another one
             os.kill(os.getpid(), signal.SIGINT)
-        raise AttributeError("partially initialized module")
+        if breaks:
+            raise AttributeError("partially initialized module")
 
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background a shell has it ignored
     try:
@@ -78,7 +80,7 @@ def test_an_interrupt_that_a_library_swallowed_is_still_one(capsys):
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     finally:
         signal.signal(signal.SIGINT, before)
-    assert capsys.readouterr().err == "interrupted\n"
+    assert capsys.readouterr().err == line
 
 
 def test_those_who_look_for_the_fault_get_the_traceback(monkeypatch):

@@ -44,7 +44,7 @@ def _status_of(command: Callable[[], None], asked: threading.Event) -> int:
         if os.environ.get(SHOW):
             raise
         return _told(_in_a_line(error), FAILED)
-    return 0
+    return INTERRUPTED if asked.is_set() else 0  # swallowed, or the way to end what goes on for ever, as `watch` does
 
 
 @contextlib.contextmanager
