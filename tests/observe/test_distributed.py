@@ -166,6 +166,7 @@ def test_two_processes_that_watch_layers_in_turn_give_the_rows_of_one():
         assert a["value"] == pytest.approx(b["value"], rel=1e-4)
 
 
+@pytest.mark.filterwarnings("ignore::anisoscope.errors.ScopeWarning")  # this loop has no optimiser
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["never", "late"])
 def test_a_rank_that_skips_an_observation_is_an_error_on_all(kind):

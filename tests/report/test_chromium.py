@@ -18,9 +18,20 @@ ALL_DRAWN = "[...document.querySelectorAll('.plot')].every(p => p.querySelector(
 def until(page, condition, patience=10.0):
     """Wait for something to become true; the page's policy forbids playwright's own way."""
     end = time.monotonic() + patience
-    while not page.evaluate(condition):
+    while not steady(lambda: page.evaluate(condition)):
         assert time.monotonic() < end, condition
         page.wait_for_timeout(20)
+
+
+def steady(look):
+    """Look at a page that reads itself anew now and then; once more if it did so meanwhile."""
+    for _ in range(4):
+        try:
+            return look()
+        except sync_api.Error as error:
+            if "navigation" not in str(error):
+                raise
+    return look()
 
 
 @pytest.fixture(scope="module")

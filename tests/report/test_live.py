@@ -20,7 +20,7 @@ from anisoscope.report.make import make_report
 from anisoscope.report.reading import read
 from anisoscope.store.run import create_run, open_run
 from report.planted import RANK, STEPS, TOTAL, evidence, plant
-from report.test_chromium import browser, sync_api, until
+from report.test_chromium import browser, steady, sync_api, until
 
 assert browser, sync_api  # a fixture of the other file
 
@@ -148,15 +148,19 @@ def test_it_reads_itself_anew_and_comes_back_as_it_was_left(tmp_path, browser):
     sink.write(rows_at(STEPS[6]))
     path.write_text(make_report([str(tmp_path / "run")], live=True), encoding="utf-8")
     until(page, "document.querySelector('.subtitle')?.textContent.includes('7 observations') ?? false", patience=40)
-    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
-    assert page.locator("#drift details.fold").evaluate("d => d.open")
-    assert page.locator("#emergence details.fold").evaluate("d => d.open")
-    assert not page.locator("#numbers details.fold").evaluate("d => d.open")
-    assert page.locator("#figure-emergence select[data-key=null]").input_value() == "targets"
-    chips = page.locator("#figure-emergence button[data-key=layer]")
-    assert [chips.nth(i).get_attribute("aria-pressed") for i in (0, 1)] == ["true", "false"]
-    assert page.locator("#figure-emergence button[data-scale=y]").get_attribute("aria-pressed") == "false"
-    assert abs(page.evaluate("scrollY") - 700) < 60
+
+    def is_as_it_was_left():
+        assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+        assert page.locator("#drift details.fold").evaluate("d => d.open")
+        assert page.locator("#emergence details.fold").evaluate("d => d.open")
+        assert not page.locator("#numbers details.fold").evaluate("d => d.open")
+        assert page.locator("#figure-emergence select[data-key=null]").input_value() == "targets"
+        chips = page.locator("#figure-emergence button[data-key=layer]")
+        assert [chips.nth(i).get_attribute("aria-pressed") for i in (0, 1)] == ["true", "false"]
+        assert page.locator("#figure-emergence button[data-scale=y]").get_attribute("aria-pressed") == "false"
+        assert abs(page.evaluate("scrollY") - 700) < 60
+
+    steady(is_as_it_was_left)
     run.close("finished")
     context.close()
     assert troubles == []
