@@ -15,7 +15,7 @@ from report.kinds import KINDS, STUDIES, grown, made
 from report.test_chromium import ALL_DRAWN, browser, opened, pages, sync_api, until
 
 assert browser, (opened, pages, sync_api)  # fixtures of the other file
-WITHOUT_FIGURES = {"intervene", "verify"}  # their findings are tables
+WITHOUT_FIGURES = {"verify"}  # its findings are tables
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from anisoscope.report.sections.drift_section import drift_section
 from anisoscope.report.sections.emergence import emergence_section
 from anisoscope.report.sections.first_screen import fronts
 from anisoscope.report.sections.frequency_section import frequency_section
-from anisoscope.report.sections.interventions import interventions_section
+from anisoscope.report.sections.interventions import interventions_sections
 from anisoscope.report.sections.isotropy_profiles import profiles_section
 from anisoscope.report.sections.layer_profile import enrichment_section, layer_profile_section
 from anisoscope.report.sections.phases import phases_section
@@ -62,7 +62,7 @@ def view(context: Context, at_most: int | None = None, made: list[Front] | None 
         there = [replace(s, open=s.id == "removals") for s in sections if s is not None]
         return Report(_title(context), about(context), status(context), by_run(context, there))
     if all(source.is_plan for source in context.sources):
-        effects = [interventions_section(source) for source in context.sources]
+        effects = [section for source in context.sources for section in interventions_sections(source)]
         sections = [*effects, provenance_section(context, at_most)]
         return Report(_title(context), about(context), status(context), sections)
     sections = [

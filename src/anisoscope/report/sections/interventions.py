@@ -12,26 +12,30 @@ from anisoscope.vocabulary import EFFECTS, MEASURES
 _TONES: dict[str, Tone] = {"above": "yes", "below": "no"}
 
 
-def interventions_section(source: Source) -> Section:
-    """In words, then every arm by every outcome."""
+def interventions_sections(source: Source) -> list[Section]:
+    """In words, with what effects cost; folded, every arm by every outcome, by every dose, and the laws of tokens."""
     effects = [row for row in source.rows if row["measure"] == "effect" and row["layer"] is None]
     if not effects:
-        return Section("effects", "Effects", [_trained(source), *_failed(source)], open=True)
+        return [Section("effects", "Effects", [_trained(source), *_failed(source)], open=True)]
     blocks: list[Block] = [*sentence_blocks(source), _null(source, effects), *_failed(source)]
     priced = price_figure(effects)
     if priced is not None:
         blocks.append(priced)
-    blocks.append(_table("effects", "Effects of arms", effects))
-    trends = [row for row in source.rows if row["measure"] == "trend"]
-    if trends:
-        blocks.append(_table("trends", "Trends over doses", trends))
-    realised = [row for row in source.rows if row["measure"] == "realised_exponent"]
-    if realised:
-        blocks.append(_realised(realised))
     told = [_merged(row["outcome"]) for row in effects if row["variant"] in EFFECTS]
     shown = sum(outcome in _TONES for outcome in told)
     shown_of = f"{shown} of {counted(len(told), 'effect')} of arms on outcomes are shown, the rest is open or equal."
-    return Section("effects", "Effects", blocks, finding(source) or shown_of, open=True)
+    sections = [Section("effects", "Effects", blocks, finding(source) or shown_of, open=True)]
+    sections.append(Section("arms", "Every arm", [_table("effects", "Effects of arms", effects)], shown_of))
+    trends = [row for row in source.rows if row["measure"] == "trend"]
+    if trends:
+        clear = sum(_merged(row["outcome"]) in _TONES for row in trends)
+        line = f"{clear} of {counted(len(trends), 'trend')} over doses are shown, the rest is open or equal."
+        sections.append(Section("doses", "Doses", [_table("trends", "Trends over doses", trends)], line))
+    realised = [row for row in source.rows if row["measure"] == "realised_exponent"]
+    if realised:
+        line = f"{counted(len(realised), 'law')} of tokens, beside what was asked for."
+        sections.append(Section("laws", "Token laws", [_realised(realised)], line))
+    return sections
 
 
 def _trained(source: Source) -> Text:
