@@ -46,6 +46,7 @@ bench: $(VENV)/.dev $(VENV)/.models $(PEERS)/.peers
 	$(BIN)/python -m bench.frequency
 	$(BIN)/python -m bench.relations
 	$(BIN)/python -m bench.profile
+	$(BIN)/python -m bench.estimates
 	$(BIN)/python -m bench.curvature --device cpu --surfaces
 	$(BIN)/python -m bench.overhead --device cpu --only default
 	$(BIN)/python -m bench.regularizers

@@ -225,7 +225,8 @@ def _on_worker(task: Task, means: JobResources, wire: Any, number: int) -> Attem
 
     result = attempt(task, tell, means.threads)
     if result.why is not None and not result.final and this < tries:
-        asked(wire.fail.remote(number, result.why))
+        with contextlib.suppress(Exception):  # the next try tells that this one died
+            asked(wire.fail.remote(number, result.why))
         raise _TryAgainError(result.why)
     return result
 

@@ -85,9 +85,9 @@ def size_of(card: Card | Dimensions, settings: Examination, *, rate: float, sequ
 def evaluation_seconds(card: Card | Dimensions, settings: Examination, *, rate: float) -> float:
     """A guess of the time that measuring layers and judging gradients takes, which is mostly more than the passes.
 
-    Fitted by hand to six profiles on two cores (widths 192 and 384, with and without ``--quick``), which took 0.8 to
-    1.2 times as long: CPU seconds of a layer, selection of tokens and batch are 0.07 and the time of so many products
-    of all pairs of vectors, of a proxy at a site 0.1 and 5.5e-6·D². Both are dealt out to the threads.
+    Fitted by hand to six profiles on two cores (widths 192 and 384, with and without ``--quick``; ``bench.estimates``
+    asks again). A layer, selection of tokens and batch takes 0.07 CPU s and the time of 2.3 products of all pairs of
+    vectors, with all measures 3.6; a proxy at a site takes 0.1 + 5.5e-6·D² s. Both are dealt out to the threads.
     """
     width, layers = card.width, card.layers
     seconds, models = 0.0, 1

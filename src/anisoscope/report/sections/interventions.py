@@ -10,6 +10,7 @@ from anisoscope.verdict import ABOVE, BELOW
 from anisoscope.vocabulary import EFFECTS, MEASURES
 
 _TONES: dict[str, Tone] = {"above": "yes", "below": "no"}
+_REST = "the others are equal, cannot be told, or were not measured."
 
 
 def interventions_sections(source: Source) -> list[Section]:
@@ -23,13 +24,13 @@ def interventions_sections(source: Source) -> list[Section]:
         blocks.append(priced)
     told = [_merged(row["outcome"]) for row in effects if row["variant"] in EFFECTS]
     shown = sum(outcome in _TONES for outcome in told)
-    shown_of = f"{shown} of {counted(len(told), 'effect')} of arms on outcomes are shown, the rest is open or equal."
+    shown_of = f"{shown} of {counted(len(told), 'effect')} of arms are above or below the control; {_REST}"
     sections = [Section("effects", "Effects", blocks, finding(source) or shown_of, open=True)]
     sections.append(Section("arms", "Every arm", [_table("effects", "Effects of arms", effects)], shown_of))
     trends = [row for row in source.rows if row["measure"] == "trend"]
     if trends:
         clear = sum(_merged(row["outcome"]) in _TONES for row in trends)
-        line = f"{clear} of {counted(len(trends), 'trend')} over doses are shown, the rest is open or equal."
+        line = f"{clear} of {counted(len(trends), 'trend')} rise or fall with the dose; {_REST}"
         sections.append(Section("doses", "Doses", [_table("trends", "Trends over doses", trends)], line))
     realised = [row for row in source.rows if row["measure"] == "realised_exponent"]
     if realised:
