@@ -21,9 +21,12 @@ def plain(path):
 
 
 def anchors(path):
-    """The anchors that GitHub and MyST make of the headings of a page."""
-    heads = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", head.lower()).strip().replace(" ", "-") for head in heads}
+    """The anchors that GitHub and MyST make of the headings of a page and of the pages that it includes."""
+    text = path.read_text(encoding="utf-8")
+    heads = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    own = {re.sub(r"[^\w\- ]", "", head.lower()).strip().replace(" ", "-") for head in heads}
+    included = re.findall(r"^```\{include\} (\S+)$", text, re.MULTILINE)
+    return own.union(*(anchors((path.parent / name).resolve()) for name in included))
 
 
 def dead_links(page):
