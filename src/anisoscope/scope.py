@@ -32,10 +32,9 @@ from anisoscope.evaluate.remote.auto import AutoEvaluator
 from anisoscope.evaluate.remote.placement import Where
 from anisoscope.evaluate.row_builders import Row
 from anisoscope.geometry.subspace import Method, Subspace
-from anisoscope.observe.assemble import FROZEN, Assembly
 from anisoscope.observe.collector import Collector
 from anisoscope.observe.embedding import vocabulary_of
-from anisoscope.observe.finalize import UpdateWait
+from anisoscope.observe.finalize import FROZEN, Assembly, UpdateWait
 from anisoscope.observe.observation_cost import Cost
 from anisoscope.observe.probe import Probe, ProbeInput
 from anisoscope.observe.rank_sync import RankStatus, sync_close, sync_step

@@ -9,6 +9,7 @@ from tests.reference.slow_evidence import isoscore_star, isotropy_gain
 
 from anisoscope import verify
 from anisoscope.evidence.local_checks import Half, Normals, normal_angle
+from anisoscope.evidence.referee_checks import VerifyRow, settling
 from anisoscope.geometry.subspace import fit_subspace, register_proxy, unregister_proxy
 from anisoscope.testing import rotation, sphere
 
@@ -131,16 +132,23 @@ def test_a_claim_needs_the_interval_too():
     assert settled.value == 1
 
 
-def test_layers_of_one_seed_are_not_independent():
-    cells = {(seed, layer): normal(8, 4, 16, seed=10 * seed + layer) for seed in range(2) for layer in range(3)}
-    noise = {key: normal(8, 4, 16, seed=500 + k) for k, key in enumerate(cells)}
-    (row,) = verify(cells, noise, ranks=[2], methods=("svd",), resamples=39).select("settling")
-    assert row.n == 6
-    z = 1.959964**2
-    share, seeds = row.value, 2
-    middle, half = share + z / (2 * seeds), math.sqrt(z * (share * (1 - share) / seeds + z / (4 * seeds**2)))
-    assert row.low == pytest.approx((middle - half) / (1 + z / seeds))
-    assert "number of seeds, 2" in row.note
+def wilson(k, n):
+    """Both ends in closed form."""
+    z = 1.959963984540054**2
+    middle, half = k / n + z / (2 * n), math.sqrt(z * (k / n * (1 - k / n) / n + z / (4 * n**2)))
+    return (middle - half) / (1 + z / n), (middle + half) / (1 + z / n)
+
+
+@pytest.mark.parametrize(("settled", "fewest", "most"), [(0, 0, 0), (3, 1, 1), (4, 1, 2), (5, 1, 2), (9, 3, 3)])
+def test_layers_of_one_seed_are_not_independent(settled, fewest, most):
+    """Of 9 answers of 3 seeds: the interval counts seeds, and a share between two counts reaches to both."""
+    answers = [VerifyRow("proxy", "pca", 2, k % 3, k // 3, 1.0 if k < settled else 3.0, None, None, 0.01, 1.0, 8)
+               for k in range(9)]  # fmt: skip
+    (row,) = settling(answers, ["pca"])
+    assert (row.value, row.n) == (settled / 9, 9)
+    assert row.low == pytest.approx(wilson(fewest, 3)[0], abs=1e-12)
+    assert row.high == pytest.approx(wilson(most, 3)[1], abs=1e-12)
+    assert "number of seeds, 3" in row.note
 
 
 def of_noise(seed, n=8, length=16, width=16):

@@ -5,13 +5,18 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
-from typing import Annotated, Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 from pydantic import Field
 
-from anisoscope.escape_text import visible
 from anisoscope.study.setting_fields import CommandOptions
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from anisoscope.jobs.progress_table import ProgressTable
 
 
 class WatchCommand(CommandOptions):
@@ -50,25 +55,30 @@ def watch(
     """
     from rich.console import Console
 
+    from anisoscope.jobs.progress_table import open_display
     from anisoscope.report.live import Follower
     from anisoscope.report.reading import read
 
     read([run], allow_damaged=True)  # what is no run is told at once
     console, follower = Console(highlight=False), Follower(run)
     if options.once:
-        console.print(_table(run))
+        _show(_table(console), run)
         return
-    with contextlib.suppress(KeyboardInterrupt), _served(follower, options, console), _shown(console) as show:
+    with (
+        contextlib.suppress(KeyboardInterrupt),
+        _served(follower, options, console),
+        open_display(console, _table, _table) as table,
+    ):
         while True:
             if follower.refresh() or follower.page is None:
-                show(_table(run))
+                _show(table, run)
             if not options.serve and _is_over(run):
                 return
             time.sleep(options.every)
 
 
 @contextlib.contextmanager
-def _served(follower: Any, options: WatchCommand, console: Any) -> Iterator[None]:
+def _served(follower: Any, options: WatchCommand, console: Console) -> Iterator[None]:
     """The page at an address that is printed."""
     if not options.serve:
         yield
@@ -80,38 +90,34 @@ def _served(follower: Any, options: WatchCommand, console: Any) -> Iterator[None
         yield
 
 
-@contextlib.contextmanager
-def _shown(console: Any) -> Iterator[Any]:
-    """On a terminal one table that changes; elsewhere a new one after every observation."""
-    if not console.is_terminal:
-        yield console.print
-        return
-    from rich.live import Live
-
-    with Live(console=console, auto_refresh=False) as live:
-        yield lambda table: live.update(table, refresh=True)
-
-
 def _is_over(run: str) -> bool:
     from anisoscope.store.run import open_run
 
     return open_run(run).manifest.get("status") != "running"
 
 
-def _table(run: str) -> Any:
-    """The answer and a line a model and null."""
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
+def _table(console: Console) -> ProgressTable:
+    """A line a model and null."""
+    from anisoscope.jobs.progress_table import ProgressTable, Words
 
+    cells = {"model": "model", "over": "over", "course": "enrichment so far", "now": "now (odds ratio)"}
+    columns = [Words(f"{{task.fields[{cell}]}}", heading) for cell, heading in cells.items()]
+    return ProgressTable(console, *columns, Words("{task.fields[outcome]}", "outcome"))
+
+
+def _show(table: ProgressTable, run: str) -> None:
+    """The answer as it is now and its lines: in place where the display changes, else once more."""
     from anisoscope.report.about import about
     from anisoscope.report.headline import headline_lines, headline_words
     from anisoscope.report.reading import read
 
     context = read([run], allow_damaged=True)
-    table = Table(box=None, pad_edge=False)
-    for name in ("model", "over", "enrichment so far", "now (odds ratio)", "outcome"):
-        table.add_column(name)
+    table.title = f"{about(context)}\n{headline_words(context)}"
+    for old in table.task_ids:
+        table.remove_task(old)
     for line in headline_lines(context):
-        table.add_row(*(Text(visible(cell)) for cell in (line.model, line.over, line.course, line.now, line.outcome)))
-    return Group(Text(about(context)), Text(headline_words(context)), table)
+        table.add_task("", **asdict(line))
+    if table.live.is_started:
+        table.refresh()
+    else:
+        table.console.print(table)

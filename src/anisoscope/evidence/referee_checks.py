@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
+from scipy.stats import binomtest
 from torch import Tensor
 
 from anisoscope.errors import BrokenRuleError, broken
@@ -24,7 +25,7 @@ from anisoscope.stats.as_tensor import as_tensor
 
 ALPHA = 0.05
 METHODS: tuple[Method, ...] = ("pca", "svd", "semi_nmf")
-_Z95 = 1.959964
+_ROUNDING = 1e-9  # a share times its count may miss a whole number by this
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,8 +289,10 @@ def _settling_row(check: str, name: str, rank: int, answers: list[tuple[Any, boo
 
 
 def _wilson(share: float, n: int) -> tuple[float, float]:
-    """95 % interval of a proportion (Wilson 1927); scipy's takes whole counts, and here n are seeds, not answers."""
-    z2 = _Z95**2
-    middle = (share + z2 / (2 * n)) / (1 + z2 / n)
-    half = _Z95 / (1 + z2 / n) * math.sqrt(share * (1 - share) / n + z2 / (4 * n * n))
-    return max(0.0, middle - half), min(1.0, middle + half)
+    """95 % interval of a proportion (Wilson 1927) of n seeds.
+
+    Layers answer apart, so the share need not be a whole number of seeds: the lower end counts down, the upper one up.
+    """
+    fewest, most = math.floor(share * n + _ROUNDING), math.ceil(share * n - _ROUNDING)
+    low, high = (binomtest(k, n).proportion_ci(method="wilson") for k in (fewest, most))
+    return float(low.low), float(high.high)

@@ -66,7 +66,10 @@ class TimeLeft(ProgressColumn):
 
 
 class ProgressTable(Progress):
-    """Rows that change, under the headings of their columns where those have any; what is said stands above."""
+    """Rows that change, under the headings of their columns where those have any; what is said stands above.
+
+    ``title`` is text above the rows that may change with them, as it stands.
+    """
 
     def __init__(
         self,
@@ -76,7 +79,7 @@ class ProgressTable(Progress):
         most: int | None = None,
         transient: bool = False,
     ) -> None:
-        self._note, self._most = note, most
+        self._note, self._most, self.title = note, most, ""
         super().__init__(*columns, console=console, refresh_per_second=4, transient=transient, get_time=time.monotonic)
 
     def said(self, line: str) -> None:
@@ -84,9 +87,11 @@ class ProgressTable(Progress):
         tell(self.console, line, fold=True)
 
     def get_renderables(self) -> Iterable[RenderableType]:
-        """The first rows, how many there are beyond them, and the note."""
+        """The title, the first rows, how many there are beyond them, and the note."""
         rows = self.tasks
         shown = rows[: self._most]
+        if self.title:
+            yield Text(self.title)
         if not rows:
             return
         yield self.make_tasks_table(shown)

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from anisoscope.capture.sites import Sites
 from anisoscope.capture.taps import Taps
 from anisoscope.errors import AnisoscopeError
-from anisoscope.observe.assemble import Assembly
 from anisoscope.observe.collector import IGNORED, RESERVOIR_ROWS, Collector
 from anisoscope.observe.embedding import vocabulary_of
+from anisoscope.observe.finalize import Assembly
 from anisoscope.observe.probe import Probe
 from anisoscope.observe.site_selection import SiteChoice
 from anisoscope.observe.statistics import Observation
