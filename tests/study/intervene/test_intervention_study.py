@@ -239,6 +239,21 @@ def quiet():
     return JobLines(Console(file=io.StringIO()))
 
 
+@pytest.mark.parametrize(
+    ("dose", "penalty", "what"),
+    [(3e38, None, "norm of the gradient of (inf|nan)"), (1.0, math.nan, "loss of nan"), (1e39, None, "1e.39; use 0")],
+)
+def test_a_dose_without_a_finite_first_step_is_told_before_anything_is_written(
+    tmp_path, quiet, monkeypatch, dose, penalty, what
+):
+    if penalty is not None:
+        monkeypatch.setattr(arm_training, "_attached", lambda *given: lambda: torch.tensor(penalty))
+    settings = plan({"name": "much", "kind": "istar", "doses": [dose]}, seeds=1)
+    with pytest.raises(BrokenRuleError, match=what):
+        begun(settings, JobResources(), quiet, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.slow
 def test_a_plan_is_trained_resumed_and_reported(tmp_path, quiet, monkeypatch):
     arms = [ISTAR, {"name": "off", "kind": "updates", "doses": [1.0], "rank": 2, "every": 2}]
@@ -246,8 +261,9 @@ def test_a_plan_is_trained_resumed_and_reported(tmp_path, quiet, monkeypatch):
     real = arm_training._attached
 
     def broken(training, *rest):
-        if training.job.arm == "bad":  # a penalty that makes the loss NaN
-            return lambda: torch.tensor(math.nan)
+        if training.job.arm == "bad":  # a penalty that makes the loss NaN after the first step
+            values = iter([0.0])
+            return lambda: torch.tensor(next(values, math.nan))
         return real(training, *rest)
 
     monkeypatch.setattr(arm_training, "_attached", broken)

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from anisoscope.data.tokens import Tokenised, prepare
-from anisoscope.errors import AnisoscopeError
+from anisoscope.errors import AnisoscopeError, broken
 from anisoscope.evaluate.row_builders import Row, row
 from anisoscope.intervene.frequency_weights import (
     FrequencyLaw,
@@ -100,7 +100,8 @@ class _Training:
     forward: Any  # the model as a step calls it
 
     @classmethod
-    def of(cls, job: ArmJob) -> _Training:
+    def of(cls, job: ArmJob, *, alone: bool = False) -> _Training:
+        """``alone``: in this process, whichever others train along."""
         settings, arm = job.plan, job.of_arm
         data = prepared(
             settings.corpus if arm is None or arm.kind != "zipf" else f"zipf:{job.dose:g}",
@@ -127,8 +128,10 @@ class _Training:
             elif arm.kind == "documents":
                 lessons.chances = sequence_chances(data, job.dose)
         model = build("twin", settings.role, shape, seed=job.seed, attention=attention, objective=objective).train()
-        tasks = tasks_of(data, settings.probe_data, seed=settings.first_seed) if settings.probes else []
-        return cls(job, settings, data, lessons, model, law, np.zeros(data.vocabulary), tasks, company.together(model))
+        probed = settings.probes and not alone
+        tasks = tasks_of(data, settings.probe_data, seed=settings.first_seed) if probed else []
+        forward = model if alone else company.together(model)
+        return cls(job, settings, data, lessons, model, law, np.zeros(data.vocabulary), tasks, forward)
 
     @property
     def corpus(self) -> str:
@@ -222,6 +225,22 @@ def trained(job: ArmJob) -> int:
     rows = _own_rows(training, settings.steps)
     run.write(f"{job.writer}-end", [found | about for found in rows])
     return len(rows)
+
+
+def require_finite_first_step(job: ArmJob) -> None:
+    """Raise if a training would have no loss or no gradient at its first batch; nothing is trained."""
+    training = _Training.of(job, alone=True)
+    optimizer = torch.optim.AdamW(training.model.parameters(), lr=training.settings.learning_rate)
+    with contextlib.ExitStack() as attached:
+        penalty = _attached(training, optimizer, attached)
+        loss = training.loss(training.batch(0))
+        whole = loss if penalty is None else loss + penalty()
+        whole.backward()
+    norm = nn.utils.get_total_norm([p.grad for p in training.model.parameters() if p.grad is not None])
+    for what, value in (("loss", float(whole.detach())), ("norm of the gradient", float(norm))):
+        if not math.isfinite(value):
+            rule = "every arm must have a finite loss and gradient at its first step"
+            raise broken(rule, f"a {what} of {value} in {job.label}", "take a smaller dose")
 
 
 def _attached(

@@ -16,13 +16,14 @@ from anisoscope.errors import broken
 from anisoscope.evaluate.row_builders import Row, row
 from anisoscope.evidence.inference import adjust
 from anisoscope.intervene.contrasts import FEWEST, Contrast, contrast, smallest_effect, trend
+from anisoscope.jobs import distributed_job as company
 from anisoscope.jobs.job_log import JobLog
 from anisoscope.jobs.job_pool import JobListener, JobResources, Task, session
 from anisoscope.jobs.job_pool import run as run_all
 from anisoscope.observe.collector import RESERVOIR_ROWS
 from anisoscope.record.run_provenance import provenance
 from anisoscope.store.run import Run, create_run, open_run
-from anisoscope.study.intervene.arm_training import OBSERVED, ArmJob, trained
+from anisoscope.study.intervene.arm_training import OBSERVED, ArmJob, require_finite_first_step, trained
 from anisoscope.study.intervene.causal_sentences import sentence_rows
 from anisoscope.study.intervene.intervene_settings import InterveneSettings
 from anisoscope.study.intervene.probe_tasks import read_labels
@@ -95,6 +96,18 @@ def require_labels(settings: InterveneSettings) -> None:
         read_labels(settings.probe_data)
 
 
+def require_first_steps(settings: InterveneSettings) -> None:
+    """Raise for a dose at which the first step of a training has no finite loss or gradient.
+
+    Under torchrun it is left to the training itself, for penalties take sums over processes that do not listen yet.
+    """
+    if company.processes() > 1:
+        return
+    for job in jobs_of(settings, ""):
+        if job.seed == settings.first_seed and job.of_arm is not None:
+            require_finite_first_step(job)
+
+
 def begun(
     settings: InterveneSettings,
     means: JobResources,
@@ -105,6 +118,7 @@ def begun(
 ) -> Run:
     """Train a plan into a new run, by default ``runs/<date-time>-intervene``."""
     require_labels(settings)
+    require_first_steps(settings)
     folder = out if out is not None else Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-intervene"
     data = _prepared(settings)
     run = create_run(
