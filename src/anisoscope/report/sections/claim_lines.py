@@ -126,7 +126,7 @@ def captured(subject: Subject, window: str, view: str = "representation") -> Res
             shares[name] = means[0]
     outcome = next((name for name, share in shares.items() if share > 0.5), "cannot tell")
     means = window_means(subject, window, [(row, row["value"], row["floor"]) for row in defined(found)])
-    said = "no chance level is known" if means is None else f"{percent(means[0])} where {percent(means[1])} is chance"
+    said = "no chance level is known" if means is None else f"{percent(means[0])}; chance level {percent(means[1])}"
     parts = ", ".join(f"{name} in {100 * share:.0f} %" for name, share in shares.items())
     return Result(outcome, "" if means is None else percent(means[0]), f"{said}; of layers and observations {parts}.")
 
