@@ -227,7 +227,7 @@ def test_a_worker_that_is_poisoned_costs_its_own_checkpoint(capsys, text, histor
     code, out = refused(capsys, "checkpoints", tmp_path / "mine", *given)
     assert code == 1
     assert "failed: checkpoint-20-0" in out
-    assert "error: 1 job(s) failed, and all else was made without them. Go on with: anisoscope checkpoints" in out
+    assert "error: 1 job(s) failed; everything else was done without them. Resume with: anisoscope checkpoints" in out
     rows = open_run(tmp_path / "run").table().to_pylist()
     assert [r["step"] for r in rows if r["measure"] == "skipped"] == [20]
     assert {r["step"] for r in rows if r["measure"] == "energy"} == {0, 10, 40}
