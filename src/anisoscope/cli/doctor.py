@@ -70,7 +70,7 @@ def doctor(
     else:
         _print(findings)
     if failed:
-        raise AnisoscopeError(f"the core needs what is missing or broken here: {', '.join(failed)}")
+        raise AnisoscopeError(f"required by the core, but missing or broken here: {', '.join(failed)}")
 
 
 def _print(findings: list[MachineFinding]) -> None:

@@ -69,7 +69,7 @@ def figures(
     left_out = [*context.sources[0].damaged, *context.sources[0].strays]
     if left_out:
         names = ", ".join(left_out)
-        say(f"warning: {run}: {len(left_out)} file(s), damaged or no parts of the run, left out: {names}")
+        say(f"warning: {run}: {len(left_out)} file(s), damaged or not part of the run, left out: {names}")
     figures_drawn = draw_figures(view(context), forms=options.format, width=options.width, style=options.style)
     tables = () if context.sources[0].is_theory else paper_tables(context)
     drawn = 0

@@ -122,7 +122,7 @@ def _told_how_to_go_on(folder: str) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         if (Path(folder) / "manifest.json").exists():
-            say(f"stopped. Stages that are done are kept; go on with: anisoscope profile --resume {folder}")
+            say(f"stopped. Completed stages are kept. Resume with: anisoscope profile --resume {folder}")
         raise
 
 

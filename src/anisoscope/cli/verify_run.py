@@ -55,7 +55,7 @@ def verify_run(
     else:
         _print(found, faults, strays)
     if faults:
-        raise AnisoscopeError(f"{len(faults)} file(s) of {run} are not what they were; restore them from a copy")
+        raise AnisoscopeError(f"{len(faults)} file(s) of {run} changed since it was closed; restore them from a copy")
 
 
 def _document(run: Run, faults: list[Fault], strays: list[str]) -> dict[str, object]:

@@ -180,6 +180,6 @@ def read_toml(file: str | Path) -> dict[str, Any]:
     except OSError as error:
         raise AnisoscopeError(f"cannot read {file}: {error.strerror or error}") from error
     except RecursionError as error:
-        raise broken("a configuration must not be nested so deeply", file, "mend the file") from error
+        raise broken("a configuration must not be nested so deeply", file, "correct the file") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise broken("a configuration must be valid TOML", f"{file}: {error}", "mend the file") from error
+        raise broken("a configuration must be valid TOML", f"{file}: {error}", "correct the file") from error

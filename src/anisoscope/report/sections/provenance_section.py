@@ -51,7 +51,7 @@ def status(context: Context) -> list[Text]:
             damaged = f"{counted(len(source.damaged), 'part')} of the run could not be read and are left out: "
             found.append(Text(damaged + ", ".join(source.damaged[:5]), head, "no"))
         if source.strays:
-            strays = f"{counted(len(source.strays), 'file')} in the folder are no parts of the run and are left out: "
+            strays = f"{counted(len(source.strays), 'file')} in the folder are not part of the run and are left out: "
             found.append(Text(strays + ", ".join(source.strays[:5]), head, "no"))
         if not source.rows:
             found.append(Text("the run has no rows.", head, tone))
