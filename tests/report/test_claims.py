@@ -124,7 +124,7 @@ def test_what_is_above_and_equal_passes(tmp_path):
 
 
 def test_only_equality_is_explained_by_the_null(tmp_path):
-    meaning = "labels permuted, with the same unigram law, put as much there"
+    meaning = "permuted labels, with the same unigram law, put as much energy there"
     texts = {
         outcome: sentence(of(plant_run(tmp_path / outcome.replace(" ", "-"), passing(targets=outcome))))
         for outcome in ("equal", "cannot tell", "below")

@@ -64,8 +64,9 @@ def _table(context: Context, view: str, *, brief: bool) -> Table | None:
         "Isotropy gain: IsoScore* of "
         "the gradient cloud after the proxy (tangent) or random directions orthogonal to it (normal) were removed, "
         "minus before; 0 is no gain, p is from random frames. Every entry is the median over layers and observations "
-        "of the window, which count alike here; in the verdict an observation weighs as many steps as it stands for, "
-        f"so numbers differ. {_brackets(context)} p and q are those of the median row, the largest over seeds."
+        "of the window, with equal weights here; in the verdict, observations are weighted by the steps they stand "
+        "for, "
+        f"so the numbers differ. {_brackets(context)} p and q are those of the median row, the largest over seeds."
     )
     about = f"{VIEWS[view].about} Units of intervals: {context.units}."
     caption = f"{about} {'Columns as in the table above.' if brief else full}"
