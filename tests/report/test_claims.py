@@ -510,7 +510,7 @@ def test_cells_of_claims_use_what_rows_of_the_captured_share_say(tmp_path):
     assert table.rows[0][-1].small.startswith("5 of 5 layers\n0.81, 3.24 times the chance level 0.25\nodds ratio 4 [")
     assert "80 %" not in table.rows[0][-1].small
     assert table.rows[1][-1].small.endswith("found in 80 %: 0.33")
-    assert "do not say it" not in table.caption
+    assert "do not have it" not in table.caption
 
 
 def test_expectations_without_an_interval_or_a_margin_have_no_verdict(planted):

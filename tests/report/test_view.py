@@ -323,4 +323,4 @@ def test_captions_name_the_units_that_the_manifest_has(units, words, tmp_path):
 def test_bands_that_are_drawn_are_not_denied(good):
     caption = block(good, "profiles", Figure, "isotropy").caption
     drawn = any(p.low is not None for s in block(good, "profiles", Figure, "isotropy").series for p in s.points)
-    assert ("carry no interval" in caption) is not drawn
+    assert ("have no intervals" in caption) is not drawn

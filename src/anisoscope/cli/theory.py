@@ -54,7 +54,7 @@ def theory(*, options: Annotated[TheoryCommand, Parameter(name="*")] = TheoryCom
     with display() as listener:
         run = study(asked, listener, out=options.out, page=options.report)
     _claims(run)
-    end_with_answer(run, began, report=options.report, again="Run it again to begin anew.")
+    end_with_answer(run, began, report=options.report, again="Run it again to start over.")
 
 
 def _claims(run: Run) -> None:

@@ -82,7 +82,8 @@ def _first(group: list[LadderFinding]) -> str:
     what = f"{_where(one)}{_owners(group)}"
     if any(f.shares is None for f in group):
         return _without_shares(group, what, null, outcome)
-    times = f"{listed([_times(f) for f in group])} times the {_chance(group)} expected by chance"
+    each = [_times(f) for f in group]
+    times = f"{each[0] if len(set(each)) == 1 else listed(each)} times the {_chance(group)} expected by chance"
     energy = f"{what} hold {_held(group)} of {ENERGY[one.view]}{_others(group)}, {times}"
     mean = f"mean of {len(one.seeds)} seeds" if len(one.seeds) > 1 else ""
     plain = f"{energy} ({mean})" if mean else energy

@@ -77,7 +77,7 @@ class Examination(JudgingSettings, TextSettings):
     proxies: Annotated[Words, Known(known_words("proxies", PROXIES))] = Field(
         default=("pca", "svd"),
         min_length=1,
-        description=("Proxy methods, separated by commas; the first is the main one."),
+        description="Proxy methods, separated by commas; the first is the main one.",
     )
     views: Annotated[Words | None, Known(known_words("views", VIEWS))] = Field(
         default=None,

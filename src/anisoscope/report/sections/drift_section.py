@@ -33,9 +33,8 @@ def drift_section(context: Context, view: str = "representation") -> Section:
         "drift",
         "How far the proxy moves",
         "Mean principal angle in degrees between the proxy of an observation and that of the first (or the previous) "
-        "one, on the same fold of sequences; 0 is the same subspace. The null (dashed) is the mean angle between "
-        "two random "
-        "subspaces of this rank and width. This separates a rolling proxy that moves from an effect that fades. "
+        "one, on the same fold of sequences; 0 is the same subspace. The null (dashed) is the mean angle between two "
+        "random subspaces of this rank and width. This separates a rolling proxy that moves from an effect that fades. "
         + (
             errors(context, ratio=False)
             if context.seeded > 1

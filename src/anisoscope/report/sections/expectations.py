@@ -149,11 +149,10 @@ def expectations(context: Context) -> list[Block]:
     if not subjects or all(cell.small is None for row in rows for cell in row[1:]):
         return []
     caption = (
-        "These expectations come from earlier training runs of small pairs; they are not part of the verdict. "
-        "Those that "
-        "name a null are judged by the outcome of more than half of the layers over it, with the rule and the declared "
-        "margin above. The others are numbers without a verdict, left to the reader. Where an expectation does not "
-        "hold, this run differs from those."
+        "These expectations come from earlier training runs of small pairs; they are not part of the verdict. Those "
+        "that name a null are judged by the outcome of more than half of the layers over it, with the rule and the "
+        "declared margin above. The others are numbers without a verdict, left to the reader. Where an expectation "
+        "does not hold, this run differs from those."
     )
     columns = ["expectation", *(subject.label for subject in subjects)]
     return [Table("expected", "Expected and found", caption, columns, rows)]

@@ -43,22 +43,18 @@ CORRELATED = {
 }
 FORKS = (
     "Each of these involves a choice that can decide its sign, so both options are shown: distance to the plain "
-    "centroid "
-    "(every type counts once) or to the one weighted by counts; bins by input token or by target token, with equal "
-    "numbers of tokens or of types. Counts are those of the training text (of the text read, for finished models); "
-    "types "
-    "that never occur are left out."
+    "centroid (every type counts once) or to the one weighted by counts; bins by input token or by target token, with "
+    "equal numbers of tokens or of types. Counts are those of the training text (of the text read, for finished "
+    "models); types that never occur are left out."
 )
 BINS_RULE = (
     "Types are ordered by count and cut into fifths. Enrichment: odds ratio of gradient energy inside the rolling "
-    "proxy over random directions, whose share is K/D in every bin. Share of lost isotropy: the contribution of a "
-    "bin to "
-    "the anisotropic part of the gradient's second moment; it may be negative. Shares are of all tokens, including "
-    "those "
-    "in no bin: an encoder's mask and, for targets, positions without a prediction. Spread: root mean "
-    "square distance of a type's contextual vectors to their mean, over that of the cloud. Visible curvature: "
-    "variance about the type's mean outside the proxy over that inside; with local tangents: off and along the local "
-    "tangent, around tokens of the bin, at the radius at which its types are seen. Both leave out first positions."
+    "proxy over random directions, whose share is K/D in every bin. Share of lost isotropy: the contribution of a bin "
+    "to the anisotropic part of the gradient's second moment; it may be negative. Shares are of all tokens, including "
+    "those in no bin: an encoder's mask and, for targets, positions without a prediction. Spread: root mean square "
+    "distance of a type's contextual vectors to their mean, over that of the cloud. Visible curvature: variance about "
+    "the type's mean outside the proxy over that inside; with local tangents: off and along the local tangent, around "
+    "tokens of the bin, at the radius at which its types are seen. Both leave out first positions."
 )
 
 
@@ -239,8 +235,8 @@ def _pinning(context: Context) -> Figure | None:
         "Geometry against log count" + (", layer by layer" if context.of_profiles else ", over training"),
         "Correlation over types of log count with the chosen property. The variance of the trajectory is over all "
         "observations so far, equally weighted: pinned types have little. Contextual vectors are averaged by type "
-        "(those in "
-        "at least 4 sequences), and the contribution of the noise of such means to a distance or a trajectory is "
+        "(those in at least 4 sequences), and the contribution of the noise of such means to a distance or a "
+        "trajectory is "
         "subtracted. " + errors(context, ratio=False, rows="types"),
         "Correlations with log count.",
         course_axis(context),

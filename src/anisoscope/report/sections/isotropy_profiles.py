@@ -112,9 +112,8 @@ def below_one(subject: Subject) -> str | None:
     return (
         f"{subject.label}: TwoNN is below 1 at layer {layers}{when} (lowest "
         f"{number(min(row['value'] for row in rows))}). "
-        "No manifold has such a dimension. It occurs where nearest neighbours are almost copies of one another, "
-        "such as "
-        "one token in nearly one place; the number then describes how unevenly close they are."
+        "No manifold has such a dimension. It occurs where nearest neighbours are almost copies of one another, such "
+        "as one token in nearly one place; the number then describes how unevenly close they are."
     )
 
 
@@ -261,9 +260,9 @@ def _bells(context: Context) -> Table | None:
                 rows.append([Cell(words), Cell(subject.label), *_bell(shapes, steps)])
     caption = (
         "A profile is a bell if its peak is at an inner layer and exceeds both ends by more than the error of the "
-        "difference, adjusted for the number of layers, and by more than 5 % of the largest size; a valley is the same "
+        "difference, adjusted for the number of layers, and by at least 5 % of the largest size; a valley is the same "
         "upside down. Otherwise it is rising or falling if its ends differ by that much, flat if all of it lies within "
-        "5 %, and undecided if none of these. At most 5 % of pure-noise profiles are called a bell or a valley "
+        "5 %, and otherwise “cannot tell”. At most 5 % of pure-noise profiles are called a bell or a valley "
         "(docs/calibration.md). Prominence: peak minus the higher end (valley: trough minus the lower end). Peak, ends "
         "and prominence are those of the last observation. Activations, all tokens."
     )

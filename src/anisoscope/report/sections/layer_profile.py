@@ -30,9 +30,8 @@ RULE = (
     "The rule: the peak is the layer with the largest mean over batches; its prominence is the peak minus the higher "
     "end, taken within each batch, with a 95 % interval (Student's t) over batches. A bell has its peak at an inner "
     "layer that exceeds both ends by more than the error of the difference, adjusted for the number of layers, and by "
-    "more than 5 % of the largest size; a valley is the same upside down. Otherwise the profile is rising or "
-    "falling if "
-    "its ends differ by that much, flat if all of it lies within 5 % of the ends, and undecided if none of these "
+    "at least 5 % of the largest size; a valley is the same upside down. Otherwise the profile is rising or falling if "
+    "its ends differ by that much, flat if all of it lies within 5 % of the ends, and otherwise “cannot tell” "
     "(docs/report.md; docs/calibration.md says how often noise is called a bell). For the dimension, layers with less "
     "than half as many distinct vectors as others are left out."
 )

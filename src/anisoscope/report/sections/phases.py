@@ -25,7 +25,7 @@ from anisoscope.report.tree import (
 RULE = (
     "The rule: take the median over layers of about equal n at each observation. Two phases are seen if its highest "
     "(or lowest) value lies strictly inside training and differs from both the first and the last by more than the "
-    "error of the difference, adjusted for the number of observations, and by more than 5 % of the largest size "
+    "error of the difference, adjusted for the number of observations, and by at least 5 % of the largest size "
     "(docs/report.md)."
 )
 WORDS = {

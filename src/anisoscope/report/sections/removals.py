@@ -84,11 +84,10 @@ def _costs(context: Context) -> Figure:
     return _figure(
         "removal-cost",
         "What removing directions costs, by layer",
-        "Mean loss per token with directions removed from the stream after one block, minus without removal, in "
-        "nats. The "
-        "proxy is fitted on one fold of the text and removed from the other. Controls of equal rank are removed "
-        "whole; random ones are means over draws, and their intervals include the error of the draws. Replacing "
-        "the whole "
+        "Mean loss per token with directions removed from the stream after one block, minus without removal, in nats. "
+        "The proxy is fitted on one fold of the text and removed from the other. Controls of equal rank are removed "
+        "whole; random ones are means over draws, and their intervals include the error of the draws. Replacing the "
+        "whole "
         f"stream by its mean gives the scale. Removed from {_removed_from(context)}. "
         f"Bands and bars are 95 % intervals, paired, over {context.units}.",
         "loss, nats per token",

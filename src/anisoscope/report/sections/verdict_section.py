@@ -33,14 +33,14 @@ def rule(context: Context) -> str:
         "would have been found in 80 % of repetitions. Each layer passes nulls in order; a model reaches the greatest "
         "height that more than half of its layers reach. Pooled: the mean log odds ratio over layers, with an interval "
         "over sequences or documents, which all layers share; it can be above even where most layers are not. "
-        f"Mixed: at least {100 * MIXED:.0f} % of the layers are above and at least as many below. Windows: before "
+        f"Mixed: at least {100 * MIXED:.0f} % of the layers are above and at least {100 * MIXED:.0f} % below. "
+        "Windows: before "
         f"(step 0), early (up to {100 * EARLY:.0f} %), middle, late (from {100 * LATE:.0f} %); an observation is "
-        "weighted "
-        "by the number of steps that are nearer to it than to any other, and counts are averages over the window. The "
-        "headline takes models and windows together: q is adjusted over the layers of one model, view, null and "
-        "observation, not again over models and windows. With several seeds, counts are also averaged over seeds; "
-        "effects are the mean over seeds with Student's t interval (three seeds or more), or else the single values. "
-        "How often such verdicts are wrong: docs/calibration.md."
+        "weighted by the number of steps that are nearer to it than to any other, and counts are averages over the "
+        "window. The headline takes models and windows together: q is adjusted over the layers of one model, view, "
+        "null and observation, not again over models and windows. With several seeds, counts are also averaged over "
+        "seeds; effects are the mean over seeds with Student's t interval (three seeds or more), or else the single "
+        "values. How often such verdicts are wrong: docs/calibration.md."
     )
 
 

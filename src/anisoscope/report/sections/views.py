@@ -69,8 +69,8 @@ def _figure(context: Context, series: list[Series], begins: dict[str, str]) -> F
         "Enrichment (odds ratio; 1, dashed, is the null) over each null, the median over layers. Left, "
         "representation: gradients ∂L/∂h at the residual stream. Right, weight: the gradient G = Σ δxᵀ of a matrix "
         "that reads the stream. G is built from inputs x like those the proxy was fitted on, so a "
-        "large enrichment over `haar` is expected there before any training; `pairing` gives every δ the x of another "
-        f"sequence and keeps that part. What matters is the distance of a line from 1, not from another "
+        "large enrichment over `haar` is expected there before any training; for `pairing`, every δ gets the x of "
+        f"another sequence, which keeps that part. What matters is the distance of a line from 1, not from another "
         f"line. {errors(context)} The interval is that of the median layer.",
         f"Median enrichment over {', '.join(map(word_of, nulls))} against {context.x_label}, in panels by "
         "model and view.",
