@@ -518,9 +518,9 @@ class Scope:
         """Before the first step: what an earlier session left is taken up, or what is unknown of it said."""
         if self._step > 0 and not self._restored:
             self._notices.warn(
-                f"the training goes on at step {self._step}, but the scope begins anew: what it kept of earlier steps "
-                "is not there, so there is no null init and no drift since the start, and anchored proxies lack the "
-                "steps before. Use session=SessionOptions(resumable=True): its state is saved with the checkpoints of "
+                f"the training resumes at step {self._step}, but the scope starts afresh: its state of earlier steps "
+                "is missing, so there is no null init and no drift since the start, and anchored proxies lack the "
+                "earlier steps. Use session=SessionOptions(resumable=True): its state is saved with the checkpoints of "
                 "Trainer and Lightning, or by scope.state() and scope.restore()"
             )
         if self._run is not None:

@@ -111,7 +111,7 @@ VIEWS: dict[str, View] = _by_name(
     [
         View(
             "representation",
-            "Gradients ∂L/∂h at the residual stream, one a token.",
+            "Gradients ∂L/∂h at the residual stream, one per token.",
             fitted_on="activations",
             judged_on=("gradients",),
             kind="representation",
@@ -125,14 +125,14 @@ VIEWS: dict[str, View] = _by_name(
         ),
         View(
             "embedding",
-            "Rows of the gradient of the input embedding, and of its update; one a type.",
+            "Rows of the gradient of the input embedding, and of its update; one per type.",
             fitted_on="activations",
             judged_on=("gradients", "gradients-out", "update", "update-raw", "change"),
             kind="embedding",
         ),
         View(
             f"{ENCODER}representation",
-            "The same as `representation` in the encoder of an encoder-decoder, one a source token.",
+            "The same as `representation` in the encoder of an encoder-decoder, one per source token.",
             fitted_on="activations",
             judged_on=("gradients",),
             kind="representation",
@@ -168,7 +168,7 @@ SUBSETS: dict[str, str] = {
 CAPTURED_SUBSETS = tuple(subset for subset in SUBSETS if subset != "no-special")
 """Subsets that a scope knows: special tokens are known where text is read, not where it passes a layer."""
 BINS = ("rarest", "rare", "middle", "frequent", "most frequent")
-BIN_SIDES = {"target": "by the token that was asked for", "input": "by the token that went in"}
+BIN_SIDES = {"target": "by target token", "input": "by input token"}
 BIN_SIZES = {"tokens": "of equal tokens", "types": "of equal types"}
 
 SAMPLINGS: dict[str, str] = {
@@ -220,15 +220,15 @@ NULLS: dict[str, Null] = _by_name(
         ),
         Null(
             "pairing",
-            breaks="which error signal meets which input: sequences are permuted",
-            otherwise="error signals that meet the inputs of other sequences give as much, by the sum G = Σ δxᵀ",
+            breaks="the pairing of error signals and inputs: sequences are permuted",
+            otherwise="error signals paired with the inputs of other sequences give as much, by the sum G = Σ δxᵀ",
             views=("weight", f"{ENCODER}weight"),
             needs="inputs and deltas of shape (n, T, ·)",
         ),
         Null(
             "pairing-token",
-            breaks="which error signal meets which input: tokens are permuted",
-            otherwise="error signals that meet the inputs of other tokens give as much",
+            breaks="the pairing of error signals and inputs: tokens are permuted",
+            otherwise="error signals paired with the inputs of other tokens give as much",
             views=("weight", f"{ENCODER}weight"),
             ladder=False,
             needs="inputs and deltas as rows or Moments",
@@ -236,8 +236,8 @@ NULLS: dict[str, Null] = _by_name(
         ),
         Null(
             "axes",
-            breaks="all but shared coordinate axes: signs of the proxy's coordinates are flipped",
-            otherwise="coordinate axes that both clouds share give as much",
+            breaks="everything but shared coordinate axes: signs of the proxy's coordinates are flipped",
+            otherwise="coordinate axes shared by both clouds give as much",
             views=_EVERY_VIEW,
         ),
         Null(
@@ -250,14 +250,14 @@ NULLS: dict[str, Null] = _by_name(
         Null(
             "targets",
             breaks="the data's signal: labels are permuted",
-            otherwise="labels permuted, with the same unigram law, put as much there",
+            otherwise="permuted labels, with the same unigram law, put as much energy there",
             views=_EVERY_VIEW,
             needs="others['targets'], the gradients under permuted labels",
         ),
         Null(
             "targets-uniform",
             breaks="the data's signal and the unigram law: labels are drawn uniformly",
-            otherwise="labels drawn uniformly put as much there",
+            otherwise="labels drawn uniformly put as much energy there",
             views=_EVERY_VIEW,
             needs="others['targets-uniform'], the gradients under uniform labels",
         ),
@@ -269,7 +269,7 @@ LABEL_NULLS = tuple(name for name in NULLS if name.startswith("targets"))
 REMOVAL_CONTROLS: dict[str, str] = {
     "haar": "random directions of the same rank",
     "normal": "random directions orthogonal to the proxy",
-    "next": "the directions that come after the proxy's, by variance",
+    "next": "the next directions by variance, after those of the proxy",
 }
 """What a removal of the proxy is compared with, at equal rank."""
 WHOLE_STREAM, EQUAL_DISPLACEMENT = "whole stream", "equal displacement"
@@ -292,7 +292,7 @@ MEASURES: dict[str, Measure] = _by_name(
         Measure(
             "two_nn",
             "TwoNN dimension",
-            "slope of −log(1 − F) on log(r₂/r₁), duplicates taken out; biased downwards at finite n",
+            "slope of −log(1 − F) on log(r₂/r₁), without duplicates; biased downwards at finite n",
             variants=(("fit", ""), ("mle", "TwoNN dimension, maximum likelihood"), ("probe", "TwoNN dimension")),
             shown=_DIMENSION,
         ),
@@ -378,13 +378,13 @@ MEASURES: dict[str, Measure] = _by_name(
         Measure(
             "cka",
             "CKA",
-            "linear CKA without bias of the same tokens in two layers, or at two checkpoints; item is the other one",
+            "unbiased linear CKA of the same tokens in two layers, or at two checkpoints; item is the other one",
             variants=(("layers", ""), ("previous checkpoint", ""), ("last checkpoint", "")),
         ),
         Measure(
             "neighbourhood_overlap",
             "neighbourhood overlap",
-            "share of the 10 nearest neighbours that a token has in two layers, or at two checkpoints",
+            "share of a token's 10 nearest neighbours that two layers, or two checkpoints, have in common",
             variants=(
                 ("layers", ""),
                 ("layers, across", "neighbourhood overlap, other sequences only"),
@@ -428,7 +428,7 @@ MEASURES: dict[str, Measure] = _by_name(
         Measure(
             "isotropy_gain_normal",
             "isotropy gain, normal",
-            "the same without random directions orthogonal to the proxy",
+            "the same with random directions orthogonal to the proxy removed",
             no_effect=0.0,
         ),
         Measure("captured", "share of anisotropy captured", "isotropy gain over 1 − IsoScore* before", no_effect=0.0),
@@ -437,23 +437,25 @@ MEASURES: dict[str, Measure] = _by_name(
         Measure(
             "semi_nmf_loss",
             "loss of semi-NMF",
-            "share of the energy that concepts with codes ≥ 0 leave, mean of both folds; floor: codes of either sign",
+            "share of the energy left by concepts with codes ≥ 0, mean of both folds; floor: codes of either sign",
         ),
-        Measure("semi_nmf_converged", "convergence of semi-NMF", "share of the folds in which it came to rest"),
+        Measure("semi_nmf_converged", "convergence of semi-NMF", "share of the folds in which it converged"),
         Measure("concept", "concept", "share of a token in what a concept receives"),
-        Measure("loss", "loss", "mean loss a token", unit="nats", variants=(("", ""), ("train", ""), ("held-out", ""))),
+        Measure(
+            "loss", "loss", "mean loss per token", unit="nats", variants=(("", ""), ("train", ""), ("held-out", ""))
+        ),
         Measure("logged", "logged value", "a number that the training logged; the variant is its name"),
         Measure(
             "cost",
             "seconds spent",
-            "on one observation: in the training's thread, moving statistics to the host, judging",
+            "on one observation: in the training thread, moving statistics to the host, judging",
             unit="s",
             variants=(("", ""), ("watched", "watching"), ("moved", "moving to the host"), ("evaluated", "judging")),
         ),
         Measure(
             "removal_cost",
             "cost of removal",
-            "mean loss of a token with directions removed from the stream after one block, minus without",
+            "mean loss per token with directions removed from the stream after one block, minus without removal",
             unit="nats",
             no_effect=0.0,
             variants=(("", ""), (WHOLE_STREAM, "cost of the whole stream")),
@@ -484,18 +486,18 @@ MEASURES: dict[str, Measure] = _by_name(
         Measure(
             "realised_exponent",
             "realised exponent",
-            "slope of the new token law on the old one; floor: as asked",
+            "slope of the new token law on the old one; floor: as requested",
             variants=(
                 ("law", ""),
-                ("drawn", "realised exponent, of what was trained on"),
+                ("drawn", "realised exponent, of the training data"),
                 ("words", "exponent of the synthetic language, by its words"),
             ),
         ),
-        Measure("removed_variance", "removed variance", "share of the stream's variance inside what was removed"),
+        Measure("removed_variance", "removed variance", "share of the stream's variance in the removed directions"),
         Measure(
             "router_load",
             "load of the busiest expert",
-            "assignments of tokens to experts in the step, by layer: those of the busiest expert over the mean",
+            "token assignments to the busiest expert over the mean of all experts, by layer and step",
             no_effect=1.0,
             no_effect_label="even: 1",
             variants=(
@@ -504,19 +506,19 @@ MEASURES: dict[str, Measure] = _by_name(
                 ("unused", "share of experts without a token"),
             ),
         ),
-        Measure("unigram_entropy", "unigram entropy", "loss of a model that knows token frequencies only", unit="nats"),
+        Measure("unigram_entropy", "unigram entropy", "loss of a model that knows only token frequencies", unit="nats"),
         Measure("frequency_correlation", "correlation with log count", no_effect=0.0),
         Measure("type_place", "distance of a type to the centroid"),
         Measure(
             "probe",
             "probe",
-            "accuracy of a linear probe of frozen vectors above that of the most frequent label, which is the floor",
+            "accuracy of a linear probe on frozen vectors, above that of the most frequent label (the floor)",
             no_effect=0.0,
         ),
         Measure(
             "probe_selectivity",
             "selectivity of a probe",
-            "accuracy of a linear probe above that of the same probe on labels drawn once a type, which is the floor",
+            "accuracy of a linear probe, above that of the same probe on labels drawn once per type (the floor)",
             no_effect=0.0,
         ),
         Measure("bin_loss", "held-out loss", "of targets of one frequency", unit="nats"),
@@ -544,7 +546,7 @@ MEASURES: dict[str, Measure] = _by_name(
         Measure(
             "check",
             "check of a proxy",
-            "what `verify` asks; floor: random directions of the same rank, or no difference",
+            "what `verify` tests; floor: random directions of the same rank, or no difference",
             variants=(
                 ("proxy", "enrichment over random directions"),
                 ("anisotropy", "share of gradient anisotropy captured"),
@@ -562,7 +564,7 @@ MEASURES: dict[str, Measure] = _by_name(
         ),
         Measure("peak_layer", "peak layer", "layer at which a profile is highest"),
         Measure("prominence", "prominence", "peak minus the higher end of a profile", no_effect=0.0),
-        Measure("skipped", "skipped observation", "an observation that did not come about; the note says why"),
+        Measure("skipped", "skipped observation", "an observation that was skipped; the note says why"),
         Measure("note", "note", "what could not be measured, and why"),
         Measure("chord", "a² − c² against the arc a", THEORY, shown=("claim",)),
         Measure("chord-coefficient", "(a² − c²)/(κ²a⁴) at a → 0", THEORY, shown=("claim",)),
@@ -642,13 +644,13 @@ HEADLINES: dict[str, Headline] = _by_name(
 
 
 PROBES: dict[str, str] = {
-    "sentence order": "whether two sentences stand in their order",
+    "sentence order": "whether two sentences are in their original order",
     "capital": "whether the next word has a capital letter",
-    "document": "which document a sequence is of",
+    "document": "which document a sequence comes from",
     "frequency class": "how frequent a token is",
     "own labels": "the labels of --probe-data",
 }
-"""What linear probes are asked."""
+"""What linear probes predict."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -894,8 +896,8 @@ def anchor_step(steps: int) -> int:
 
 
 MAPS: dict[str, str] = {
-    "mlp": "the first map of the MLP, or what stands for it",
-    "attention": "the projections of attention: Q, K, V and O, or what fuses some of them",
+    "mlp": "the first map of the MLP, or its equivalent",
+    "attention": "the projections of attention: Q, K, V and O, or fused ones",
 }
 """Linear maps of a block that the weight view can watch."""
 

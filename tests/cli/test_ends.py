@@ -268,7 +268,7 @@ def test_a_stopped_pair_ends_with_130_and_says_how_to_go_on(tmp_path, monkeypatc
     monkeypatch.setattr(pair, "train", lambda *given: False)  # as after Ctrl-C
     assert ended("pair", "--corpus", corpus(tmp_path / "t"), *PAIR.split(), "--out", tmp_path / "run") == 130
     out = capsys.readouterr().out
-    assert f"stopped. Go on with: anisoscope pair --resume {tmp_path / 'run'}" in out
+    assert f"stopped. Resume with: anisoscope pair --resume {tmp_path / 'run'}" in out
     assert "rows: anisoscope rows" in out.splitlines()[-1]
 
 

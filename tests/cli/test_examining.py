@@ -140,9 +140,9 @@ def test_a_study_is_resumed_after_a_kill(text, history, tmp_path, said):
     job.wait()
     again = shutil.copytree(killed, tmp_path / "again")
     said("checkpoints", "--resume", again, "--no-report", "--threads", "2")
-    assert "the same bits as without the stop are not promised: threads were 1 and are 2" in said.err
+    assert "results may differ in their last bits from an uninterrupted run: threads were 1 and are 2" in said.err
     said("checkpoints", "--resume", killed, "--no-report")
-    assert "not promised" not in said.err
+    assert "may differ in their last bits" not in said.err
     a, b = (open_run(path).table().drop_columns(["run"]).to_pylist() for path in (whole, killed))
     assert [json.dumps(row) for row in a] == [json.dumps(row) for row in b]
     assert "nothing left to do" in said("checkpoints", "--resume", killed, "--no-report")
@@ -227,11 +227,11 @@ def test_a_worker_that_is_poisoned_costs_its_own_checkpoint(capsys, text, histor
     code, out = refused(capsys, "checkpoints", tmp_path / "mine", *given)
     assert code == 1
     assert "failed: checkpoint-20-0" in out
-    assert "error: 1 job(s) failed, and all else was made without them. Go on with: anisoscope checkpoints" in out
+    assert "error: 1 job(s) failed; everything else was done without them. Resume with: anisoscope checkpoints" in out
     rows = open_run(tmp_path / "run").table().to_pylist()
     assert [r["step"] for r in rows if r["measure"] == "skipped"] == [20]
     assert {r["step"] for r in rows if r["measure"] == "energy"} == {0, 10, 40}
-    assert "failed, and curves go on without" in (tmp_path / "run/report.html").read_text()
+    assert "failed and are missing from curves: " in (tmp_path / "run/report.html").read_text()
 
 
 def test_progress_is_one_line_a_job(said, text, history, tmp_path):

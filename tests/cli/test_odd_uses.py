@@ -51,7 +51,7 @@ def test_a_filter_in_a_file_is_a_word_a_number_or_a_list(here, capsys):
         (["measure", "a.npy", "--columns", ","], 2, "--columns must name at least 1"),
         (["measure", "twice.csv"], 2, "columns of twice.csv must have different names, got a twice"),
         (["figures", "bare"], 1, "bare has no rows that a figure shows"),
-        (["pair", "--corpus", "void"], 2, "it is there, and is no text file and no folder of them"),
+        (["pair", "--corpus", "void"], 2, "it exists, but is neither a text file nor a folder of them"),
         (["pair", "--first-seed", "99999999999999999999"], 2, "--first-seed must be below 2147483648"),
         (["pair", "--learning-rate", "inf"], 2, "--learning-rate must be finite"),
         (["profile", "model", "--seed", "99999999999999999999"], 2, "--seed must be below 2147483648"),
@@ -71,6 +71,6 @@ def test_one_line_says_what_is_wrong(here, capsys, arguments, code, line):
 
 def test_figures_name_what_they_leave_out(here, capsys):
     (here / "run" / "stray.parquet").write_bytes(b"PAR1")
-    assert "1 file(s), damaged or no parts of the run, left out: stray.parquet" in said(
+    assert "1 file(s), damaged or not part of the run, left out: stray.parquet" in said(
         capsys, "figures", "run", "--format", "svg"
     )[1].err.replace("\n", " ")

@@ -81,4 +81,4 @@ def test_help_has_examples_and_imports_no_torch():
     assert done.returncode == 0, done.stderr
     assert "For example:" in done.stdout
     assert "--falloff" in done.stdout
-    assert "Decides every draw." in done.stdout
+    assert "Seed of every draw." in done.stdout

@@ -270,7 +270,7 @@ def test_wrong_settings_say_what_to_do(tmp_path, kjv, monkeypatch):
         with pytest.raises(ValueError, match=says):
             prepare(kjv, **{"length": 16, **wrong})
     (tmp_path / "t.json").write_text("{}")
-    with pytest.raises(AnisoscopeError, match=r"t\.json is no tokenizer\.json"):
+    with pytest.raises(AnisoscopeError, match=r"t\.json is not a valid tokenizer\.json"):
         load_tokeniser(str(tmp_path / "t.json"))
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(AnisoscopeError, match=r'pip install "anisoscope\[models\]"'):

@@ -40,7 +40,7 @@ def said_of(folder, *rows):
 def test_an_outcome_without_a_quotient_is_said_at_the_last_step(rows, tmp_path):
     """Rows of old hold it in their note, before a colon."""
     said = said_of(tmp_path, *rows)
-    assert f"holds at layer 1; fails at layer 0; cannot be told ({FEW}) at layer 2." in said
+    assert f"holds at layer 1; fails at layer 0; is undecided ({FEW}) at layer 2." in said
 
 
 def test_what_cannot_be_told_comes_with_what_would_have_been_seen(tmp_path):
@@ -48,4 +48,4 @@ def test_what_cannot_be_told_comes_with_what_would_have_been_seen(tmp_path):
     equal = {"value": 1.02, "low": 0.9, "high": 1.1, "outcome": "equal"}
     said = said_of(tmp_path, open_, equal, {"value": 0.9, "low": 0.85, "high": 0.97, "outcome": "equal, below 1"})
     assert "holds up to the margin (the two are equal within it) at layer 1; fails by less than the margin" in said
-    assert "cannot be told at layer 0. A quotient γᵀ/γᴺ of about 1.7, or its inverse, would have been seen" in said
+    assert "is undecided at layer 0. A quotient γᵀ/γᴺ of about 1.7, or its inverse, would have been found" in said

@@ -64,11 +64,11 @@ def test_trainer_goes_on_in_its_store(tmp_path):
 def test_a_store_that_is_refused_does_not_end_the_training(tmp_path):
     trained(tmp_path / "a", tmp_path / "run")
     before = (tmp_path / "run" / "manifest.json").read_bytes()
-    with pytest.warns(ScopeWarning, match="this training is not observed: .* of another training"):
+    with pytest.warns(ScopeWarning, match="this training is not observed: .* a different training run"):
         callback, _ = trained(tmp_path / "b", tmp_path / "run", rank=5)
     assert callback.rows() == []
     assert (tmp_path / "run" / "manifest.json").read_bytes() == before
-    with pytest.raises(Exception, match="of another training"):
+    with pytest.raises(Exception, match="a different training run"):
         trained(tmp_path / "c", tmp_path / "run", rank=5, strict=True)
 
 

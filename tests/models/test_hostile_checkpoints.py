@@ -79,7 +79,7 @@ def test_an_index_that_leads_out_of_its_folder_is_refused(tmp_path, name):
     folder.mkdir()
     name = name.format(outside=tmp_path) if isinstance(name, str) else name
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": name}}))
-    with pytest.raises(AnisoscopeError, match=r"names .*, which is no file of weights in its folder|is damaged"):
+    with pytest.raises(AnisoscopeError, match=r"names .*, which is not a file of weights in its folder|is damaged"):
         weight_files(folder)
 
 
@@ -94,7 +94,7 @@ def test_links_out_of_the_folder_pipes_and_devices_are_refused(tmp_path, what):
         file.symlink_to("/dev/zero")
     else:
         os.mkfifo(file if what == "pipe" else folder / "model.safetensors.index.json")
-    with pytest.raises(AnisoscopeError, match=r"leads out of its folder|is no regular file"):
+    with pytest.raises(AnisoscopeError, match=r"leads out of its folder|is not a regular file"):
         fingerprint(folder)
 
 

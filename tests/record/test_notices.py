@@ -115,7 +115,7 @@ def test_the_scope_says_what_it_watches_and_what_it_cost():
     scope.close()
     assert "closed, 3 observed, 0 skipped" in repr(scope)
     costs = [row["value"] for row in scope.rows() if row["measure"] == "cost" and row["variant"] == "watched"]
-    assert f"{sum(costs):.3g} s in the training's thread" in scope.summary()
+    assert f"{sum(costs):.3g} s in the training thread" in scope.summary()
 
 
 def test_steps_beyond_the_end_are_warned_of():

@@ -108,8 +108,8 @@ def test_a_run_that_was_left_in_order_goes_on_without_a_word(tmp_path, whole):
     ("options", "said"),
     [
         ({"session": None}, "holds a run already, of the same settings; .*resumable=True"),
-        ({"rank": 5}, "holds a run of another training \\(rank 4, here 5\\)"),
-        ({"nulls": ("haar",)}, "another training \\(nulls"),
+        ({"rank": 5}, "holds a different training run \\(rank 4, here 5\\)"),
+        ({"nulls": ("haar",)}, "different training run \\(nulls"),
         ({"layers": 3}, "the model's blocks 2, here 3"),
     ],
 )
@@ -161,6 +161,6 @@ def test_another_length_is_allowed_and_said(tmp_path):
 def test_going_on_without_a_state_says_what_is_not_known(tmp_path):
     model = NanoGPT()
     scope = Scope(model, **SMALL, store=tmp_path / "run", session=SessionOptions(first_step=5))
-    with pytest.warns(ScopeWarning, match="goes on at step 5, but the scope begins anew: .*no null init"):
+    with pytest.warns(ScopeWarning, match="resumes at step 5, but the scope starts afresh: .*no null init"):
         train(model, scope, range(5, 6))
     scope.close()

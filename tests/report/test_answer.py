@@ -21,37 +21,42 @@ def text(context):
     return " ".join(said(context).sentences)
 
 
-HOLDS = "Late in training the decoder's 8 main activation directions hold 81 % of the gradient's energy, where 25 % is "
-FIRST = HOLDS + "chance (3.2 times; all 5 layers above). "
+HOLDS = (
+    "Late in training, the decoder's 8 main activation directions hold 81 % of the gradient's energy, 3.2 times the 25 "
+    "% expected by chance"
+)
+FIRST = HOLDS + " (above chance in all 5 layers). "
 PASSED = {
     "axes": "",
     "init": "That is more than shared coordinate axes give. ",
     "targets": "That is more than shared coordinate axes and the untrained network give. ",
     "targets-uniform": ("That is more than shared coordinate axes, the untrained network and shuffled targets give. "),
 }
+LARGER = "have a larger share of their energy there, not a smaller one: this null is not passed."
+AS_LARGE = "have as large a share of their energy there, within the margin: this null is not passed."
 ENDS = {
-    ("axes", "below"): "Coordinate axes that activations and gradients share give more, not less: this null is not",
-    ("axes", "equal"): "Coordinate axes that activations and gradients share give as much, within the margin: this",
-    ("axes", "cannot tell"): "Whether coordinate axes that activations and gradients share give less cannot be told",
-    ("axes", "not measured"): "Coordinate axes that activations and gradients share were not measured",
+    (
+        "axes",
+        "below",
+    ): "Coordinate axes shared by activations and gradients give more, not less: this null is not passed.",
+    ("axes", "equal"): "Coordinate axes shared by activations and gradients give as much, within the margin: this null",
+    ("axes", "cannot tell"): "Whether coordinate axes shared by activations and gradients give less is undecided.",
+    (
+        "axes",
+        "not measured",
+    ): "Coordinate axes shared by activations and gradients were not measured, so this null is open.",
     ("init", "below"): "The untrained network shows more, not less: this null is not passed.",
     ("init", "equal"): "The untrained network shows as much, within the margin: this null is not passed.",
-    ("init", "cannot tell"): "Whether the untrained network gives less cannot be told: this null is undecided.",
-    ("init", "not measured"): "The untrained network was not measured",
-    ("targets", "below"): "Gradients of shuffled targets lie there more, not less: this null is not passed.",
-    (
-        "targets",
-        "equal",
-    ): "Gradients of shuffled targets lie there as much, within the margin: this null is not passed.",
-    (
-        "targets",
-        "cannot tell",
-    ): "Whether gradients of shuffled targets give less cannot be told: this null is undecided.",
-    ("targets", "not measured"): "Gradients of shuffled targets were not measured",
-    ("targets-uniform", "below"): "Gradients of random targets lie there more, not less: this null is not passed.",
-    ("targets-uniform", "equal"): "Gradients of random targets lie there as much, within the margin: this null is not",
-    ("targets-uniform", "cannot tell"): "Whether gradients of random targets give less cannot be told: this null is",
-    ("targets-uniform", "not measured"): "Gradients of random targets were not measured",
+    ("init", "cannot tell"): "Whether the untrained network gives less is undecided.",
+    ("init", "not measured"): "The untrained network was not measured, so this null is open.",
+    ("targets", "below"): f"Gradients computed with shuffled targets {LARGER}",
+    ("targets", "equal"): f"Gradients computed with shuffled targets {AS_LARGE}",
+    ("targets", "cannot tell"): "Whether gradients computed with shuffled targets give less is undecided.",
+    ("targets", "not measured"): "Gradients computed with shuffled targets were not measured, so this null is open.",
+    ("targets-uniform", "below"): f"Gradients computed with random targets {LARGER}",
+    ("targets-uniform", "equal"): f"Gradients computed with random targets {AS_LARGE}",
+    ("targets-uniform", "cannot tell"): "Whether gradients computed with random targets give less is undecided.",
+    ("targets-uniform", "not measured"): "Gradients computed with random targets were not measured, so this null is",
 }
 
 
@@ -65,23 +70,23 @@ def test_each_outcome_at_each_null_has_its_own_sentence(tmp_path, null, outcome)
 @pytest.mark.parametrize(
     ("outcome", "sentence", "head", "colour"),
     [
-        ("below", "chance (3.2 times; all 5 layers below): less than random directions hold.", "Not supported.", "no"),
+        ("below", " (below chance in all 5 layers): less than random directions.", "Not supported.", "no"),
         (
             "equal",
-            "chance (3.2 times; all 5 layers equal): as much as random directions hold, within the margin.",
+            " (equal to chance in all 5 layers): as much as random directions, within the margin.",
             "Not supported.",
             "no",
         ),
         (
             "cannot tell",
-            "chance (3.2 times). Whether that differs from chance cannot be told (all 5 layers cannot tell).",
+            ". Whether that differs from chance is undecided (cannot tell in all 5 layers).",
             "Undecided.",
             "open",
         ),
-        ("not measured", "chance (3.2 times). Random directions were not measured.", "Undecided.", "open"),
+        ("not measured", ". Random directions were not measured.", "Undecided.", "open"),
         (
             ["above", "above", "below", "below", "cannot tell"],
-            "chance (3.2 times). Layers differ about that: of 5 layers 2 above, 2 below and 1 cannot tell.",
+            ". Layers disagree on this: of 5 layers, 2 above, 2 below and 1 cannot tell.",
             "Undecided.",
             "open",
         ),
@@ -96,7 +101,7 @@ def test_what_is_not_above_random_directions_has_its_own_sentence(tmp_path, outc
 @pytest.mark.parametrize("outcome", ["equal, above 1", "equal, below 1"])
 def test_what_is_equal_and_certain_counts_on_its_side(tmp_path, outcome):
     found = text(plant_run(tmp_path / "run", passing(targets=outcome)))
-    side = "every null is passed" if outcome.endswith("above 1") else "lie there more, not less"
+    side = "every null is passed" if outcome.endswith("above 1") else LARGER
     assert side in found
 
 
@@ -111,15 +116,15 @@ def test_all_nulls_passed_is_said_once(tmp_path):
 def test_layers_below_a_null_that_most_pass_are_named(tmp_path):
     found = text(plant_run(tmp_path / "run", passing(axes=["above"] * 3 + ["below"] * 2, init="below")))
     assert (
-        "That is more than shared coordinate axes give, though 2 of 5 layers lie below coordinate axes that "
-        "activations and gradients share (mixed)."
+        "That is more than shared coordinate axes give, though 2 of 5 layers lie below coordinate axes shared "
+        "by activations and gradients (mixed)."
     ) in found
 
 
 def test_layers_that_differ_are_counted(tmp_path):
     found = text(plant_run(tmp_path / "run", passing(init=["above", "above", "below", "equal", "cannot tell"])))
     assert (
-        "Layers differ about the untrained network (of 5 layers 2 above, 1 below, 1 equal and 1 cannot tell): this "
+        "Layers disagree on the untrained network (of 5 layers, 2 above, 1 below, 1 equal and 1 cannot tell): this "
         "null is not passed."
     ) in found
 
@@ -127,12 +132,16 @@ def test_layers_that_differ_are_counted(tmp_path):
 def test_above_a_null_only_where_an_earlier_one_fails_is_not_passed(tmp_path):
     given = passing(haar=["above"] * 4 + ["equal"], axes=["above", "above", "cannot tell", "cannot tell", "above"])
     found = text(plant_run(tmp_path / "run", given))
-    assert "over coordinate axes" in found.lower()
-    assert "3 of 5 layers are above, but not those that pass all before: this null is not passed." in found
+    assert (
+        "3 of 5 layers are above coordinate axes shared by activations and gradients, but too few of them pass every "
+        "earlier null too: this null is not passed."
+    ) in found
 
 
 def test_several_seeds_are_named_and_disagreement_is_said(tmp_path):
-    assert "all 5 layers above; mean of 3 seeds)" in text(plant_run(tmp_path / "same", passing(), seeds=(0, 1, 2)))
+    assert "(above chance in all 5 layers; mean of 3 seeds)" in text(
+        plant_run(tmp_path / "same", passing(), seeds=(0, 1, 2))
+    )
     run = create_run(tmp_path / "differ", steps=100, kind="pair")
     for seed, outcome in ((0, "above"), (1, "equal"), (2, "above")):
         common = {"step": 90, "view": "representation", "tensor": "gradients", "subset": "all", "proxy": "pca"}
@@ -146,7 +155,7 @@ def test_several_seeds_are_named_and_disagreement_is_said(tmp_path):
         ]
         run.write(f"w{seed}", rows)
     run.close("finished")
-    assert "Seeds do not agree: of 5 nulls they pass 5, 1 and 5 in a row." in text(read([str(tmp_path / "differ")]))
+    assert "Seeds disagree: of 5 nulls, they pass the first 5, 1 and 5." in text(read([str(tmp_path / "differ")]))
 
 
 def two_models(folder, ends, roles=("decoder", "encoder")):
@@ -168,22 +177,22 @@ def two_models(folder, ends, roles=("decoder", "encoder")):
 def test_models_that_end_alike_share_the_sentences(tmp_path):
     found = text(two_models(tmp_path / "run", {"decoder": "below", "encoder": "below"}))
     assert found == (
-        "Late in training the decoder's 8 main activation directions hold 81 % of the gradient's energy and the "
-        "encoder's 60 %, where 25 % is chance (3.2 times and 2.4 times; all 5 layers above of each). That is more than "
-        "shared coordinate axes and the untrained network give. Gradients of shuffled targets lie there more, not "
-        "less: this null is not passed."
+        "Late in training, the decoder's 8 main activation directions hold 81 % of the gradient's energy and the "
+        "encoder's 60 %, 3.2 and 2.4 times the 25 % expected by chance (above chance in all 5 layers of each). That is "
+        "more than shared coordinate axes and the untrained network give. Gradients computed with shuffled targets "
+        f"{LARGER}"
     )
 
 
 def test_models_that_end_otherwise_are_told_apart(tmp_path):
     found = text(two_models(tmp_path / "run", {"decoder": "below", "encoder": "cannot tell"}))
-    assert "In the decoder, gradients of shuffled targets lie there more, not less: this null is not passed." in found
-    assert "In the encoder, whether gradients of shuffled targets give less cannot be told" in found
+    assert f"In the decoder, gradients computed with shuffled targets {LARGER}" in found
+    assert "In the encoder, whether gradients computed with shuffled targets give less is undecided." in found
 
 
 def test_an_encoder_alone_is_called_one(tmp_path):
     found = text(two_models(tmp_path / "run", {"encoder": "equal"}, roles=("encoder",)))
-    assert found.startswith("Late in training the encoder's 8 main activation directions hold 60 % of")
+    assert found.startswith("Late in training, the encoder's 8 main activation directions hold 60 % of")
     assert "decoder" not in found
 
 
@@ -198,15 +207,15 @@ def test_other_windows_that_came_to_another_height_are_said(tmp_path):
     run.close("finished")
     found = text(read([str(tmp_path / "run")]))
     assert (
-        "Late in training the decoder's 8 main activation directions hold as much of the gradient's energy as" in found
+        "Late in training, the decoder's 8 main activation directions hold as much of the gradient's energy as" in found
     )
-    assert found.endswith("Of the nulls, the decoder passes early in training more (up to random directions).")
+    assert found.endswith("The decoder passes more nulls early in training (up to random directions).")
 
 
 def test_a_run_in_progress_says_how_far_it_is(tmp_path):
     context = plant_run(tmp_path / "run", passing(), steps=(0, 10))
     context.sources[0].manifest["status"] = "running"
-    assert text(context).startswith("So far (step 10 of 100): Early in training the decoder's 8 main")
+    assert text(context).startswith("So far (step 10 of 100): Early in training, the decoder's 8 main")
 
 
 def test_without_judged_windows_there_is_nothing_to_judge(tmp_path):
@@ -217,14 +226,18 @@ def test_without_judged_windows_there_is_nothing_to_judge(tmp_path):
 @pytest.mark.parametrize(
     ("given", "more", "expected"),
     [
-        (passing(), {}, "How much results differ between trainings: there is one seed."),
+        (passing(), {}, "How much results vary between training runs: there is only one seed."),
         (passing(), {"seeds": (0, 1)}, "2 seeds give no interval"),
-        (passing(targets="cannot tell"), {}, "80 % of repetitions: odds ratio about 2.2 over shuffled targets."),
+        (passing(targets="cannot tell"), {}, "80 % of repetitions (odds ratio about 2.2 over shuffled targets)."),
         (passing(), {}, "effects below an odds ratio of about 2.2"),
         (passing(), {"detectable": None}, "its rows do not say"),
-        ({"haar": "above", "axes": "above"}, {}, "which were not run: the untrained network, gradients of shuffled"),
-        (passing(), {"steps": (0, 10, 90)}, "where nothing was observed: Decoder middle"),
-        (passing(), {}, "What other text or larger models do: all is about width 32."),
+        (
+            {"haar": "above", "axes": "above"},
+            {},
+            "nulls that were not run would give: the untrained network, gradients computed with",
+        ),
+        (passing(), {"steps": (0, 10, 90)}, "in windows without observations: Decoder middle"),
+        (passing(), {}, "How other text or larger models behave: this run covers width 32 only."),
     ],
 )
 def test_what_a_run_cannot_say(tmp_path, given, more, expected):

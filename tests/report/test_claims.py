@@ -88,7 +88,10 @@ def of(context, window="late"):
 
 def test_shares_come_first_and_the_odds_ratio_is_named(tmp_path):
     text = sentence(of(plant_run(tmp_path / "run", passing())))
-    assert "holds 0.81 of the gradient's energy where 0.25 is chance: 3.24 times (odds ratio 4 [3.29, 4.87])." in text
+    assert (
+        "holds 0.81 of the gradient's energy, 3.24 times the 0.25 expected by chance (odds ratio 4 [3.29, 4.87])."
+        in text
+    )
     assert "times as much" not in text
 
 
@@ -121,7 +124,7 @@ def test_what_is_above_and_equal_passes(tmp_path):
 
 
 def test_only_equality_is_explained_by_the_null(tmp_path):
-    meaning = "labels permuted, with the same unigram law, put as much there"
+    meaning = "permuted labels, with the same unigram law, put as much energy there"
     texts = {
         outcome: sentence(of(plant_run(tmp_path / outcome.replace(" ", "-"), passing(targets=outcome))))
         for outcome in ("equal", "cannot tell", "below")
@@ -132,8 +135,11 @@ def test_only_equality_is_explained_by_the_null(tmp_path):
 def test_counts_at_every_height_are_printed(tmp_path):
     given = passing(axes=["above", "above", "above", "cannot tell", "equal"], init=["above", *["equal"] * 4])
     f = of(plant_run(tmp_path / "run", given))
-    assert "It passes up to `axes`; of 5 layers so many pass in a row: `haar` 5, `axes` 3, `init` 1" in sentence(f)
-    assert "Over `init` it is equal within the margin 1.25 in 4 of 5 layers" in sentence(f)
+    assert (
+        "It passes the nulls up to `axes`. Of 5 layers, the number that pass each null and all before it: `haar` 5, "
+        "`axes` 3, `init` 1"
+    ) in sentence(f)
+    assert "Over `init`, it is equal within the margin 1.25 in 4 of 5 layers" in sentence(f)
 
 
 def test_the_pattern_that_votes_would_pass(tmp_path):
@@ -145,8 +151,8 @@ def test_the_pattern_that_votes_would_pass(tmp_path):
     f = of(plant_run(tmp_path / "run", given))
     assert f.verdict.last == "haar"
     assert "`haar` 3, `axes` 1, `init` 0" in sentence(f)
-    assert "Over `axes` 3 of 5 layers are above" in sentence(f)
-    assert "but only 1 pass every null before it too" in sentence(f)
+    assert "Over `axes`, 3 of 5 layers are above" in sentence(f)
+    assert "but only 1 pass every earlier null too" in sentence(f)
 
 
 def test_layers_on_both_sides_are_called_mixed(tmp_path):
@@ -162,7 +168,7 @@ def test_layers_below_a_null_that_most_pass_are_told_in_sentence_and_headline(tm
     assert "Mixed: of 5 layers, over `haar` 3 above and 2 below" in sentence(f)
     told = headline([f])
     assert told.head == "Supported."
-    assert "Mixed: in Decoder late some layers lie below a null that most pass." in told.text
+    assert "Mixed: in Decoder late, some layers lie below a null that most pass." in told.text
     assert "Mixed" not in headline([of(plant_run(tmp_path / "other", passing()))]).text
 
 
@@ -170,13 +176,13 @@ def test_a_certain_effect_within_the_margin_is_said_to_be_small(tmp_path):
     given = dict.fromkeys(NULLS, "equal, above 1")
     told = headline([of(plant_run(tmp_path / "run", given, config={"margin": 1.5}))])
     assert told.head == "Supported."
-    assert "In Decoder late the pooled odds ratio over `haar` lies within the margin." in told.text
+    assert "In Decoder late, the pooled odds ratio over `haar` lies within the margin." in told.text
     assert "within the margin" not in headline([of(plant_run(tmp_path / "other", passing()))]).text
 
 
 def test_a_pooled_effect_that_single_layers_do_not_show_is_said(tmp_path):
     context = plant_run(tmp_path / "run", passing(targets="cannot tell"))
-    assert "Pooled over layers the effect is above the null" in sentence(of(context))
+    assert "Pooled over layers, the effect is above the null" in sentence(of(context))
 
 
 @pytest.mark.parametrize(
@@ -322,7 +328,7 @@ def test_a_plurality_is_no_majority(tmp_path):
     found = findings(context, "representation")
     assert headline(found).head == "Undecided."
     text = sentence(of(context))
-    assert "layers differ: of 5 layers above 2, equal 2, cannot tell 1" in text
+    assert "layers disagree: of 5 layers, above 2, equal 2, cannot tell 1" in text
     assert "hold as much" not in text
 
 
@@ -405,7 +411,7 @@ def test_extreme_rows_break_no_report(tmp_path):
     assert not any("∞" in text and "80 %" in text for text in texts)
 
 
-SMALLEST = "In a single layer an odds ratio of about 2.2 would have been found in 80 % of repetitions."
+SMALLEST = "In a single layer, an odds ratio of about 2.2 would have been found in 80 % of repetitions."
 
 
 def other(folder, given, **more):
@@ -416,8 +422,8 @@ def other(folder, given, **more):
 def test_other_views_give_shares_first_and_name_the_odds_ratio(tmp_path):
     text = other(tmp_path / "run", {}, steps=(90,))
     assert text == (
-        "Decoder late passes up to `targets-uniform` (with 0.81 of the gradient's energy where 0.25 is chance: 3.24 "
-        "times, odds ratio 4 over `haar`): every null is passed."
+        "Decoder late passes the nulls up to `targets-uniform` (0.81 of the gradient's energy, 3.24 times the 0.25 "
+        "expected by chance; odds ratio 4 over `haar`): every null is passed."
     )
 
 
@@ -427,7 +433,7 @@ def test_shares_of_several_windows_are_a_span(tmp_path):
     found = context.subjects[0].by_measure
     found["energy"] = [{**row, "value": 0.5 if row["step"] == 50 else 0.75} for row in found["energy"]]
     text = other_view(findings(context, "weight"))
-    assert "(with 0.5 to 0.75 of the gradient's energy where 0.25 is chance: 2 to 3 times, odds ratio 4 over" in text
+    assert "(0.5 to 0.75 of the gradient's energy, 2 to 3 times the 0.25 expected by chance; odds ratio 4 over" in text
 
 
 @pytest.mark.parametrize(
@@ -449,7 +455,7 @@ def test_other_views_say_the_smallest_effect_where_rows_cannot_tell(tmp_path, ou
 
 def test_other_views_have_no_smallest_effect_that_rows_do_not_have(tmp_path):
     text = other(tmp_path / "run", {"pairing": "cannot tell"}, detectable=None)
-    assert text.endswith("over `pairing` the rows cannot tell (1.5).")
+    assert text.endswith("over `pairing`, the rows cannot tell (1.5).")
 
 
 def test_a_headline_that_cannot_tell_says_the_smallest_effect_once(tmp_path):
@@ -467,7 +473,7 @@ def test_a_headline_that_cannot_tell_says_the_smallest_effect_once(tmp_path):
 def test_layers_that_cannot_tell_beside_unmeasured_ones_have_their_smallest_effect(tmp_path):
     given = passing(targets=[*["not measured"] * 3, "cannot tell", "cannot tell"])
     text = missed(of(plant_run(tmp_path / "run", given)))
-    assert "Over `targets` nothing was measured in 3 of 5 layers" in text
+    assert "Over `targets`, nothing was measured in 3 of 5 layers" in text
     assert text.endswith(SMALLEST)
 
 
@@ -490,21 +496,21 @@ def test_cells_of_claims_have_shares_and_the_smallest_effect_or_the_caption_says
     table = claim_table(context, "representation")
     energy, captured = table.rows[0][-1], table.rows[1][-1]
     assert energy.text == "cannot tell (random directions)"
-    assert "0.81 where 0.25 is chance: 3.24 times\nodds ratio 1.5 [" in energy.small
+    assert "0.81, 3.24 times the chance level 0.25\nodds ratio 1.5 [" in energy.small
     assert energy.small.endswith("found in 80 %: odds ratio of about 2.2")
     assert captured.text == "cannot tell"
     assert "80 %" not in captured.small
-    assert table.caption.endswith("Rows of the share of anisotropy do not say it.")
+    assert table.caption.endswith("Rows of the share of anisotropy do not have it.")
 
 
 def test_cells_of_claims_use_what_rows_of_the_captured_share_say(tmp_path):
     context = plant_run(tmp_path / "run", passing(), steps=(90,))
     captured_rows(context.subjects[0], detectable=0.33)
     table = claim_table(context, "representation")
-    assert table.rows[0][-1].small.startswith("5 of 5 layers\n0.81 where 0.25 is chance: 3.24 times\nodds ratio 4 [")
+    assert table.rows[0][-1].small.startswith("5 of 5 layers\n0.81, 3.24 times the chance level 0.25\nodds ratio 4 [")
     assert "80 %" not in table.rows[0][-1].small
     assert table.rows[1][-1].small.endswith("found in 80 %: 0.33")
-    assert "do not say it" not in table.caption
+    assert "do not have it" not in table.caption
 
 
 def test_expectations_without_an_interval_or_a_margin_have_no_verdict(planted):

@@ -28,15 +28,16 @@ def test_the_first_screen_says_what_was_found_shown_passed_and_not_known(opened,
     text = page.evaluate(IN_VIEW, screens * height)
     for part in (
         "A decoder and an encoder (width 256) trained on kjv for 400 steps; 1 seed, 15 observations; finished.",
-        "Supported in part. Late in training the decoder's 32 main activation directions hold",
-        "where 12 % is chance",
-        "Gradients of shuffled targets lie there more, not less: this null is not passed.",
+        "Supported in part. Late in training, the decoder's 32 main activation directions hold",
+        "times the 12.5 % expected by chance",
+        "Gradients computed with shuffled targets have a larger share of their energy there, not a smaller one: this "
+        "null is not passed.",
         "Enrichment of the gradient's energy over training",
         "Which nulls are passed",
         "Decoder, late",
         "Encoder, late",
         "What this run cannot say",
-        "there is one seed",
+        "there is only one seed",
     ):
         assert part in text, part
     marks = page.locator("#figure-answer .mark").count()

@@ -84,7 +84,7 @@ def test_both_sides_of_every_fork_are_shown(tmp_path):
     section = frequency_section(context(tmp_path, rows()))
     said = words(section)
     assert "0.55 [0.5, 0.6] to the plain centroid and −0.55 [−0.6, −0.5] to the weighted" in said
-    assert "as pinning would have it" in said
+    assert "as pinning predicts" in said
     figures = {block.id: block for block in section.blocks if isinstance(block, Figure)}
     assert set(figures) == {"frequency-scatter", "frequency-bins", "frequency-correlations"}
     dots, line = figures["frequency-scatter"].series
@@ -109,7 +109,7 @@ def test_a_claim_that_fails_is_said_to(value, said, tmp_path):
     ("outcome", "told"),
     [
         ("above", "It holds more of them than in those clouds at layer 0 and 1 (2 of 2 layers"),
-        ("below", "At layer 0 and 1 it holds less of them"),
+        ("below", "At layer 0 and 1, it holds less of them"),
         ("cannot tell", "tangency itself is not shown"),
         (None, "It holds more of them than in those clouds at layer 0 and 1"),
     ],
@@ -123,8 +123,8 @@ def test_tangency_and_the_premise_in_words(tmp_path):
     said = words(local_section(context(tmp_path, small())))
     assert "0.5 [0.45, 0.55] of the same in clouds of equal covariance and radii, which have no tangents. " in said
     assert "It holds more of them than in those clouds at layer 0 and 1 (2 of 2 layers, q ≤ 0.05)." in said
-    assert "holds at layer 0; cannot be told at layer 1." in said
-    assert "curvature cannot be told at any layer: few." in said
+    assert "holds at layer 0; is undecided at layer 1." in said
+    assert "curvature is undecided at every layer: few." in said
 
 
 def test_a_curvature_that_is_told_no_longer_says_when_it_was(tmp_path):
@@ -150,9 +150,12 @@ def test_tangency_is_said_of_the_layers_alone_where_the_test_rejects(tmp_path):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"q": (0.06, 0.9)}, "At no layer is more than in those clouds shown, so tangency itself is not shown."),
-        ({"inside": 0.3}, "tangency itself is not shown. At layer 0 and 1 it holds less of them than in those clouds."),
-        ({"control": "gaussian"}, "The difference was not tested: tangency itself is not shown."),  # an older run
+        ({"q": (0.06, 0.9)}, "No layer is shown to hold more than those clouds do, so tangency itself is not shown."),
+        (
+            {"inside": 0.3},
+            "tangency itself is not shown. At layer 0 and 1, it holds less of them than in those clouds.",
+        ),
+        ({"control": "gaussian"}, "The difference was not tested, so tangency itself is not shown."),  # an older run
     ],
 )
 def test_a_larger_share_is_not_called_tangent_without_the_test(given, said, tmp_path):
@@ -164,7 +167,7 @@ def test_a_larger_share_is_not_called_tangent_without_the_test(given, said, tmp_
 def test_tangency_that_is_not_shown_is_said(tmp_path):
     said = words(local_section(context(tmp_path, small(inside=0.52, clear=(False, False), q=(0.4, 0.7)))))
     assert "tangency itself is not shown" in said
-    assert "normal ones) cannot be told at layer 0 and 1." in said
+    assert "normal ones) is undecided at layer 0 and 1." in said
 
 
 def test_a_run_without_such_rows_has_no_such_sections(tmp_path):

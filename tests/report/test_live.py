@@ -212,7 +212,7 @@ def test_a_port_that_is_taken_is_named():
 def test_the_terminal_shows_the_same_headline(planted, capsys):
     main(["watch", str(planted / "good"), "--once"])
     said = " ".join(capsys.readouterr().out.split())
-    assert "Supported in part. Late in training the decoder's 32 main activation directions hold" in said
+    assert "Supported in part. Late in training, the decoder's 32 main activation directions hold" in said
     lines = headline_lines(read([str(planted / "good")]))
     assert len(lines) == 10
     first = lines[0]

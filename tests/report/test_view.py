@@ -86,7 +86,7 @@ def test_several_seeds_give_a_geometric_mean_and_an_interval_over_them(planted):
     ("name", "said", "unsaid"),
     [
         ("good", ["One seed, so no bands"], ["over seeds"]),
-        ("two", ["the mean over seeds (2 at most), without interval"], ["Student", "range"]),
+        ("two", ["the mean over seeds (2 at most), without an interval"], ["Student", "range"]),
         (
             "seeds",
             ["the mean over seeds (3 at most)", "95 % interval over seeds (Student's t)"],
@@ -281,7 +281,7 @@ def test_a_plain_scope_run_without_role_or_intervals_is_reported(tmp_path):
     said = verdict_of(report)
     assert the(Text, said[0]).head == "Nothing to judge."  # step 0 alone
     before = next(b.text for b in said if isinstance(b, Text) and (b.head or "").endswith("before training:"))
-    assert "Over `haar` the rows cannot tell in 1 of 1 layer" in before
+    assert "Over `haar`, the rows cannot tell in 1 of 1 layer" in before
     ladder = block(report, "verdict", LadderFigure)
     targets = next(n for n in ladder.tracks[0].nodes if n.null == "targets")
     assert "no labels in the batch" in targets.why
@@ -323,4 +323,4 @@ def test_captions_name_the_units_that_the_manifest_has(units, words, tmp_path):
 def test_bands_that_are_drawn_are_not_denied(good):
     caption = block(good, "profiles", Figure, "isotropy").caption
     drawn = any(p.low is not None for s in block(good, "profiles", Figure, "isotropy").series for p in s.points)
-    assert ("carry no interval" in caption) is not drawn
+    assert ("have no intervals" in caption) is not drawn

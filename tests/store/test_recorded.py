@@ -81,7 +81,7 @@ def test_a_changed_or_removed_file_is_named_on_resume_and_by_the_command(tmp_pat
 
 def test_a_whole_run_is_said_to_be_whole_and_one_that_was_killed_has_no_hashes(tmp_path, capsys):
     main(["verify-run", str(written(tmp_path / "whole"))])
-    assert capsys.readouterr().out == "3 file(s) are what they were when the run was closed\n"
+    assert capsys.readouterr().out == "3 file(s) are unchanged since the run was closed\n"
     main(["verify-run", str(written(tmp_path / "killed", None)), "--format", "json"])
     assert json.loads(capsys.readouterr().out) == {
         "ok": True,

@@ -18,7 +18,7 @@ def test_the_recorded_number_of_threads_is_used_and_given_back(manifest):
     with as_begun(manifest, lines.append):
         assert torch.get_num_threads() == before + 1
     assert torch.get_num_threads() == before
-    assert lines == [f"using {before + 1} torch thread(s), as the run began with, instead of {before}"]
+    assert lines == [f"using {before + 1} torch thread(s), as at the start of the run, instead of {before}"]
 
 
 def test_nothing_is_said_where_all_is_as_it_was(manifest):
@@ -36,7 +36,9 @@ def test_what_is_not_promised_is_said_in_one_line(manifest, threads):
     with as_begun(manifest, lines.append):
         assert torch.get_num_threads() == before
     assert len(lines) == 1
-    assert "the same bits as without the stop are not promised: it does not say with how many threads" in lines[0]
+    assert (
+        "may differ in their last bits from an uninterrupted run: the number of threads at its start is not" in lines[0]
+    )
     assert "torch was 1.0 and is" in lines[0]
 
 

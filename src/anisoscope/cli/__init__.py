@@ -33,7 +33,7 @@ from anisoscope.study.setting_fields import told
 
 app = App(
     name="anisoscope",
-    help="Watch the geometry of a language model while it learns. Begin with: `anisoscope pair`",
+    help="Watch the geometry of a language model while it learns. Start with: `anisoscope pair`",
     version=__version__,
     result_action="return_value",
     default_parameter=Parameter(converter=as_typed, negative_iterable=()),

@@ -36,8 +36,7 @@ class AblateRun(ExaminationRun):
 
     resume: str | None = Field(
         default=None,
-        description="Go on with this run. Its own settings count; only --ray, --gpus, --memory and --retries may be "
-        "given.",
+        description="Resume this run with its own settings; only --ray, --gpus, --memory and --retries may be given.",
     )
 
 
@@ -49,12 +48,13 @@ def ablate(
     *models: Annotated[str, Parameter(negative=())],
     options: Annotated[AblateCommand, Parameter(name="*")] = AblateCommand(),  # noqa: B008
 ) -> None:
-    """Remove a proxy from the residual stream of one block at a time, and measure the loss of held-out tokens.
+    """Remove a proxy from the residual stream of one block at a time, and measure the loss on held-out tokens.
 
-    The proxy is fitted on one fold of the text and removed from the other. Its cost is compared with that of removing
-    as many random directions (haar), random directions orthogonal to it (normal) and the next ones by variance (next),
-    each removed whole and at equal displacement; by layer, rank and frequency of the target, with paired intervals.
-    The models are left as they are. A study that was stopped or killed goes on with --resume, model by model.
+    The proxy is fitted on one fold of the text and removed from the other. The cost is compared with that of removing
+    as many random directions (haar), random directions orthogonal to the proxy (normal) and the next directions by
+    variance (next), each removed whole and at equal displacement; by layer, rank and frequency of the target, with
+    paired intervals. The models are not changed. A study that was stopped or killed can be resumed with --resume, model
+    by model.
 
     For example:
 
@@ -135,7 +135,7 @@ def _costs(run: Run) -> None:
     console = Console(highlight=False, soft_wrap=True)
     if len(rows) > _SHOWN:
         tell(console, f"and {len(rows) - _SHOWN} more")
-    tell(console, "over a control: the proxy's cost against the control's at equal displacement")
+    tell(console, "over CONTROL: cost of the proxy compared with that of the control, at equal displacement")
 
 
 def _number(row: dict[str, float | None]) -> str:

@@ -27,7 +27,7 @@ class HistoryRun(ExaminationRun):
 
     resume: str | None = Field(
         default=None,
-        description="Go on with this run. Its own settings count; only --ray, --gpus, --memory, --retries and "
+        description="Resume this run with its own settings; only --ray, --gpus, --memory, --retries and "
         "--threads may be given.",
     )
 
@@ -40,11 +40,11 @@ def checkpoints(
     *checkpoints: Annotated[str, Parameter(negative=())],
     options: Annotated[CheckpointsCommand, Parameter(name="*")] = CheckpointsCommand(),  # noqa: B008
 ) -> None:
-    """Study the CHECKPOINTS of a training history: every one reads one text and is judged as an observation.
+    """Study the CHECKPOINTS of a training history: each reads the same text and is judged as one observation.
 
-    First every tensor is hashed: checkpoints that are not what their labels say are listed and left out of curves.
-    Proxies are rolling, and anchored on the first 30 % of training. A study that was stopped or killed goes on with
-    --resume.
+    First, every tensor is hashed: checkpoints that are not what their labels say are listed and left out of curves.
+    Proxies are rolling, and also anchored on the first 30 % of training. A study that was stopped or killed can be
+    resumed with --resume.
 
     For example:
 
@@ -67,7 +67,7 @@ def checkpoints(
         extra = [*(["checkpoints"] if checkpoints else []), *sorted(given_in(options).keys() - may)]
         if extra:
             what = f"--resume with {', '.join(extra)}"
-            raise broken("a study that goes on must keep its own settings", what, "leave them out")
+            raise broken("a resumed study must keep its own settings", what, "leave them out")
         _resumed(options.resume, jobs, given_in(settings).get("threads"), options.report)
         return
     if not checkpoints:
@@ -89,7 +89,7 @@ def checkpoints(
         run = study.begun(
             course, settings, plan, _means(jobs, settings.threads), listener, out=options.out, page=options.report
         )
-    end_with_answer(run, began, report=options.report, again=f"Go on with: {_again(run.path)}")
+    end_with_answer(run, began, report=options.report, again=f"Resume with: {_again(run.path)}")
 
 
 def _again(path: str) -> str:
@@ -110,7 +110,7 @@ def _resumed(resume: str, jobs: JobOptions, threads: int | None, report: bool) -
 
     with display() as listener:
         run = study.resumed(resume, _means(jobs, own), listener, page=report)
-    end_with_answer(run, began, report=report, again=f"Go on with: {_again(run.path)}")
+    end_with_answer(run, began, report=report, again=f"Resume with: {_again(run.path)}")
 
 
 def _plan_shown(study: Any, course: Any, settings: Any, plan: Any) -> None:

@@ -40,7 +40,7 @@ def end_with_answer(run: Run, began: float, *, report: bool, again: str) -> None
     if run.manifest.get("status") == "interrupted":
         raise SystemExit(INTERRUPTED)
     if failed:
-        raise AnisoscopeError(f"{len(failed)} job(s) failed, and all else was made without them. {again}")
+        raise AnisoscopeError(f"{len(failed)} job(s) failed; everything else was done without them. {again}")
 
 
 def duration(seconds: float) -> str:

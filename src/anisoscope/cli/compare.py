@@ -29,8 +29,8 @@ class CompareCommand(CommandOptions):
 
     measure: Annotated[Words, Parameter(show_default=False)] = Field(
         default=(),
-        description=f"Headlines to compare, by commas or repeated: {', '.join(HEADLINES)}; without it all that a run "
-        "has.",
+        description=f"Headlines to compare, separated by commas or repeated: {', '.join(HEADLINES)}. By default: "
+        "all that a run has.",
     )
     fractions: Reals = Field(
         default=(0, 0.1, 0.3, 0.7, 1), min_length=1, description="Fractions of training, separated by commas."
@@ -39,11 +39,11 @@ class CompareCommand(CommandOptions):
         default=0.1,
         ge=0,
         le=1,
-        description="How far, as a fraction of training, an observation may lie from the fraction asked for.",
+        description="Largest distance of an observation from a requested fraction, as a fraction of training.",
     )
     format: Literal["table", "csv", "json"] = Field(
         default="table",
-        description="`table`, `csv` (one number a row, with the step it was observed at; without the configurations) "
+        description="`table`, `csv` (one number per row with the step it was observed at, no configurations) "
         "or `json`.",
     )
 
@@ -61,9 +61,9 @@ def compare(
 ) -> None:
     """Compare two or more RUNS at the same fractions of training.
 
-    First what differs between their configurations, then the headline measures: medians over layers, of all tokens and
-    the first proxy. A number is that of the nearest observation, if it lies within the tolerance; else a dash. The
-    length of training is the `steps` of the manifest or of the configuration, else the largest step observed.
+    Shows what differs between the configurations, then the headline measures: medians over layers, for all tokens and
+    the first proxy. Each number is from the nearest observation within the tolerance; if there is none, a dash. The
+    length of training is `steps` in the manifest or the configuration, else the largest step observed.
 
     For example:
 

@@ -28,7 +28,7 @@ class DoctorCommand(CommandOptions):
         "`fix` `needed`. Of a model: `model`, `how`, `sites` with `view` `layer` `site`, `routers`, `notes`.",
     )
     trust_remote_code: Annotated[bool, Parameter(negative=())] = Field(
-        default=False, description="Run the code that a model brings along; of a MODEL alone."
+        default=False, description="Run code that is shipped with the model; only with a MODEL."
     )
 
 
@@ -37,11 +37,11 @@ def doctor(
     *,
     options: Annotated[DoctorCommand, Parameter(name="*")] = DoctorCommand(),  # noqa: B008
 ) -> None:
-    """Say what is installed, which devices there are, and what is missing with the line that gets it.
+    """Show what is installed, which devices are available, and how to install what is missing.
 
-    With a MODEL, say instead what a scope would watch in it and why: blocks, linear maps, embedding, routers. Its
-    configuration is enough: no weights are read. Exit status 1 if something that the core needs is missing or broken;
-    a missing extra is none of that.
+    With a MODEL, show instead what a scope would watch in it and why: blocks, linear maps, embedding, routers. The
+    configuration is enough; no weights are read. Exit status 1 if something that the core needs is missing or broken;
+    missing extras do not count.
 
     For example:
 
@@ -70,7 +70,7 @@ def doctor(
     else:
         _print(findings)
     if failed:
-        raise AnisoscopeError(f"the core needs what is missing or broken here: {', '.join(failed)}")
+        raise AnisoscopeError(f"required by the core, but missing or broken here: {', '.join(failed)}")
 
 
 def _print(findings: list[MachineFinding]) -> None:

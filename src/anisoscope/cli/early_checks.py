@@ -20,7 +20,7 @@ def require_new_run(out: str | None) -> None:
     folder = Path(out).expanduser()
     if (folder / "manifest.json").exists():
         raise AnisoscopeError(
-            f"{out} holds a run already; nothing was overwritten. Choose another folder, or go on with it by --resume"
+            f"{out} holds a run already; nothing was overwritten. Choose another folder, or resume it with --resume"
         )
     above = next((path for path in (folder, *folder.absolute().parents) if path.exists()), Path("/"))
     if not above.is_dir():
@@ -86,7 +86,8 @@ def require_checkpoints(names: Sequence[str], revisions: str | None) -> None:
             raise broken(
                 "a history on the hub must name its revisions",
                 f"{name} without --revisions",
-                "add --revisions auto (all that tell a step) or --revisions step0,step512; for a folder check the path",
+                "add --revisions auto (all whose name gives a step) or --revisions step0,step512; for a folder "
+                "check the path",
             )
 
 

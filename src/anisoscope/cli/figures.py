@@ -19,7 +19,7 @@ from anisoscope.vocabulary import Timing
 class FiguresCommand(CommandOptions):
     """Every option of `figures`."""
 
-    out: Path | None = Field(default=None, description="Folder to write to. Without it: figures inside the run.")
+    out: Path | None = Field(default=None, description="Folder to write to. By default: figures inside the run.")
     format: tuple[Literal["pdf", "svg", "png"], ...] = Field(
         default=("pdf", "svg"), description="Formats of the files, separated by commas."
     )
@@ -28,10 +28,10 @@ class FiguresCommand(CommandOptions):
         description="A column (3.25 in), a page of two (6.75 in), or (auto) a page where a figure has several panels.",
     )
     style: str | None = Field(
-        default=None, description="Style file of matplotlib, or the name of a style; it overrules the usual settings."
+        default=None, description="A matplotlib style file or the name of a style; it overrides the default settings."
     )
-    proxy: str | None = Field(default=None, description="Proxy that figures are about, as in `anisoscope report`.")
-    timing: Timing | None = Field(default=None, description="Timing that figures are about, as in `anisoscope report`.")
+    proxy: str | None = Field(default=None, description="Proxy to draw, as in `anisoscope report`.")
+    timing: Timing | None = Field(default=None, description="Timing to draw, as in `anisoscope report`.")
 
 
 def figures(
@@ -39,11 +39,11 @@ def figures(
     *,
     options: Annotated[FiguresCommand, Parameter(name="*")] = FiguresCommand(),  # noqa: B008
 ) -> None:
-    """Draw the figures of RUN for papers.
+    """Draw the figures of RUN for a paper.
 
-    They are those of `anisoscope report`, drawn by matplotlib: one file a figure, and where a figure has a choice (of
-    the null, of the measure), one for each value. Beside each is its caption as .tex; a main table for every view is
-    written as LaTeX (booktabs) and as Markdown. Fonts are embedded, and every line has a shape beside its colour.
+    These are the figures of `anisoscope report`, drawn with matplotlib: one file per figure, and one per value where a
+    figure has a choice (of the null, of the measure). Each comes with its caption as .tex; a main table for every view
+    is written as LaTeX (booktabs) and Markdown. Fonts are embedded, and lines differ in marker as well as colour.
 
     For example:
 
@@ -69,7 +69,7 @@ def figures(
     left_out = [*context.sources[0].damaged, *context.sources[0].strays]
     if left_out:
         names = ", ".join(left_out)
-        say(f"warning: {run}: {len(left_out)} file(s), damaged or no parts of the run, left out: {names}")
+        say(f"warning: {run}: {len(left_out)} file(s), damaged or not part of the run, left out: {names}")
     figures_drawn = draw_figures(view(context), forms=options.format, width=options.width, style=options.style)
     tables = () if context.sources[0].is_theory else paper_tables(context)
     drawn = 0

@@ -22,14 +22,14 @@ class IntegrityCommand(CommandOptions):
 
     revisions: str | None = Field(
         default=None,
-        description="Names by commas; `auto` for all that tell a step or a number of tokens; `pythia` for its 154 "
-        "steps.",
+        description="Names separated by commas; `auto` for all whose name gives a step or a number of tokens; "
+        "`pythia` for its 154 steps.",
     )
     allow_pickle: Annotated[bool, Parameter(negative=())] = Field(
         default=False, description="Read .bin files too, with weights_only=True."
     )
     format: Literal["table", "json"] = Field(
-        default="table", description="`table`, or `json` with the hash of every checkpoint and all that was found."
+        default="table", description="`table`, or `json` with the hash of every checkpoint and all findings."
     )
 
 
@@ -39,9 +39,9 @@ def integrity(
 ) -> None:
     """Check that the CHECKPOINTS of a training history are what their labels say.
 
-    Every tensor of every checkpoint is hashed, without loading a model. Told are: labels with the weights of another,
-    whole or in part; checkpoints that cannot be read, are missing, or of another shape; a step 0 from which the
-    training did not begin. Exit status 1 if any of them should not be in a curve.
+    Every tensor of every checkpoint is hashed, without loading a model. Reported are: labels with the weights of
+    another, whole or in part; checkpoints that cannot be read, are missing, or have another shape; a step 0 from which
+    the training did not begin. Exit status 1 if any of them should not be in a curve.
 
     For example:
 

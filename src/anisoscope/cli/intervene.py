@@ -30,13 +30,13 @@ class InterveneCommand(JobOptions, ExaminationRun):
     """Every option of `intervene`; the plan itself is a TOML file."""
 
     resume: str | None = Field(
-        default=None, description="Go on with this run. Its own plan counts; only where jobs run may be given."
+        default=None, description="Resume this run with its own plan; only options for where jobs run may be given."
     )
     pilot: str | None = Field(
-        default=None, description="An earlier run of intervene, for what the plan could find (power)."
+        default=None, description="An earlier run of intervene, to estimate which effects the plan could find (power)."
     )
-    seeds: int | None = Field(default=None, ge=1, description="Instead of the plan's.")
-    steps: int | None = Field(default=None, ge=1, description="Instead of the plan's.")
+    seeds: int | None = Field(default=None, ge=1, description="Overrides the plan.")
+    steps: int | None = Field(default=None, ge=1, description="Overrides the plan.")
     probe_data: str | None = Field(
         default=None, description="A CSV file with the columns text and label (and document) for one more probe."
     )
@@ -48,12 +48,12 @@ def intervene(
     *,
     options: Annotated[InterveneCommand, Parameter(name="*")] = InterveneCommand(),  # noqa: B008
 ) -> None:
-    """Train a control and the arms of a PLAN under the same seeds, and report effects with intervals.
+    """Train a control and the arms of a PLAN with the same seeds, and report effects with intervals.
 
     An arm changes one thing: a penalty on geometry (istar, cos, decay, curvature), directions removed from weight
     updates (updates), the token law (loss-weights, mask-rates, zipf), or nothing (null, added to every plan). Control
-    and arms share initial weights, data and order. Without a PLAN a small one is run. A plan that was stopped or
-    killed goes on with --resume. Under torchrun every training takes all processes (data parallel, gloo).
+    and arms share initial weights, data and data order. Without a PLAN, a small one is run. A plan that was stopped or
+    killed can be resumed with --resume. Under torchrun, every training uses all processes (data parallel, gloo).
 
     For example:
 
@@ -131,14 +131,14 @@ def _shown(study: Any, settings: InterveneSettings, pilot: str | None) -> None:
     cost = study.cost_of(settings, cpu_rate())
     tell(
         console,
-        f"{cost.jobs} trainings of {settings.steps} steps, {settings.seeds} seeds each: about {clock(cost.seconds)} "
-        f"one after the other, {in_words(cost.bytes)} of disk (estimates)",
+        f"{cost.jobs} training runs of {settings.steps} steps, {settings.seeds} seeds each: about "
+        f"{clock(cost.seconds)} one after the other, {in_words(cost.bytes)} of disk (estimates)",
     )
     found = study.power_of(settings, pilot)
     for outcome, smallest in found.items():
         tell(console, f"could find in 80 % of plans: {outcome} {smallest:.3g}")
     if not found:
-        tell(console, "what it could find is not known without a run of at least 3 seeds to go by: --pilot RUN")
+        tell(console, "power is unknown without an earlier run of at least 3 seeds: give --pilot RUN")
 
 
 def _effects(run: Run) -> None:
@@ -168,5 +168,5 @@ def _effects(run: Run) -> None:
         print_table(["arm and dose", "outcome", "effect", "seeds", ""], rows, right=["seeds"])
     if left:
         tell(
-            Console(highlight=False, soft_wrap=True), f"and {left} effects that are none or cannot be told: on the page"
+            Console(highlight=False, soft_wrap=True), f"and {left} effects that are equal or undecided: see the report"
         )

@@ -49,9 +49,8 @@ def measure(
 ) -> None:
     """Measure isotropy and dimension of the points in FILES.
 
-    Each file holds one cloud, a point a row: .npy .npz .safetensors .parquet .csv. The word `demo` stands for a
-    made-up cloud. Rows stream through once; measures that need neighbours use a seeded sample, and n says how many
-    rows that is.
+    Each file holds one cloud, one point per row: .npy .npz .safetensors .parquet .csv. The word `demo` stands for a
+    synthetic cloud. Rows are streamed once; measures that need neighbours use a seeded sample, whose size is n.
 
     For example:
 

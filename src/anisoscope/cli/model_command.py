@@ -23,7 +23,7 @@ class ExaminationRun(RunOptions):
     """Options of `profile` and `checkpoints` that decide no number."""
 
     dry_run: Annotated[bool, Parameter(negative=())] = Field(
-        default=False, description="Say what would be done, the memory and a guess of the time, and stop."
+        default=False, description="Show what would be done, with estimates of memory and time, and stop."
     )
 
 
@@ -59,7 +59,7 @@ def shown_size(size: Size, *, jobs: int = 1) -> str:
     """Memory and time in a line, with what a command takes to start; of several jobs one after the other, all."""
     from anisoscope.study.estimates import START_SECONDS, in_words
 
-    each = f", {size.seconds:.0f} s a job" if jobs > 1 else ""
+    each = f", {size.seconds:.0f} s per job" if jobs > 1 else ""
     return (
         f"memory: {in_words(size.weights)} for the model and up to {in_words(size.beyond)} beyond it; "
         f"time: about {clock(START_SECONDS + jobs * size.seconds)}{each}, judging included (estimates)"

@@ -35,7 +35,7 @@ def warn_of_damage(run: Run) -> None:
         say(f"warning: {run.path}: {len(run.damaged)} damaged part(s) left out: {parts}")
     if run.strays:
         names = ", ".join(run.strays)
-        say(f"warning: {run.path}: {len(run.strays)} file(s) that are no parts of the run left out: {names}")
+        say(f"warning: {run.path}: {len(run.strays)} file(s) that are not part of the run left out: {names}")
 
 
 @contextmanager

@@ -32,14 +32,14 @@ class PairRun(RunOptions):
     preset: str = Field(default="tiny", description="tiny (minutes on two cores), small, or pythia-160m (a GPU).")
     resume: str | None = Field(
         default=None,
-        description="Go on with this run. Its own settings count; only --ray, --gpus and --retries may be given.",
+        description="Resume this run with its own settings; only --ray, --gpus and --retries may be given.",
     )
     ray: str | None = Field(
         default=None,
-        description="Every training as a job on Ray: `local`, `auto` (this machine's cluster) or an address.",
+        description="Run each training as a job on Ray: `local`, `auto` (this machine's cluster) or an address.",
     )
-    gpus: float = Field(default=0.0, ge=0, description="Share of a GPU for every job on Ray.")
-    retries: int = Field(default=1, ge=0, description="Tries of a job on Ray after the first, from its checkpoint.")
+    gpus: float = Field(default=0.0, ge=0, description="Fraction of a GPU for each job on Ray.")
+    retries: int = Field(default=1, ge=0, description="Times a failed job on Ray is retried from its checkpoint.")
 
 
 class PairCommand(PairOptions, PairRun):
@@ -47,11 +47,11 @@ class PairCommand(PairOptions, PairRun):
 
 
 def pair(*, options: Annotated[PairCommand, Parameter(name="*")] = PairCommand()) -> None:  # noqa: B008
-    """Train a decoder and an encoder that differ in mask and objective alone, and watch their geometry.
+    """Train a decoder and an encoder that differ only in mask and objective, and watch their geometry.
 
     Both are trained from scratch on one corpus while the scope observes them; rows, weights and a report go into one
-    folder. A run that was stopped (Ctrl-C saves first) or killed goes on with --resume, to the same rows and weights.
-    Defaults are those of the preset tiny.
+    folder. A run that was stopped (Ctrl-C saves first) or killed can be resumed with --resume and ends with the same
+    rows and weights. The defaults are those of the preset tiny.
 
     For example:
 
@@ -65,7 +65,7 @@ def pair(*, options: Annotated[PairCommand, Parameter(name="*")] = PairCommand()
     given = given_in(options)
     if options.resume is not None and (extra := given.keys() - {"resume", "report", *_WHERE}):
         what = f"--resume with {', '.join(sorted(extra))}"
-        raise broken("a run that goes on must keep its own settings", what, "leave them out")
+        raise broken("a resumed run must keep its own settings", what, "leave them out")
     asked = given_in(part_of(options, PairOptions))
     settings = settings_of(options.preset, asked) if options.resume is None else None
     if options.ray is None and (lost := given.keys() & {"gpus", "retries"}):
@@ -79,7 +79,7 @@ def pair(*, options: Annotated[PairCommand, Parameter(name="*")] = PairCommand()
         require_corpus(settings.corpus)
         require_tokeniser(settings.tokeniser)
     run = _run(settings, options) if options.ray is None else _run_on_ray(settings, options)
-    again = f"Go on with: anisoscope pair --resume {run.path}"
+    again = f"Resume with: anisoscope pair --resume {run.path}"
     end_with_answer(run, began, report=options.report, again=again)
 
 

@@ -33,7 +33,7 @@ class ProfileRun(ExaminationRun):
     """What `profile` takes beside what it measures."""
 
     resume: str | None = Field(
-        default=None, description="Go on with this run. Its own settings count, so no others may be given."
+        default=None, description="Resume this run with its own settings; no others may be given."
     )
 
 
@@ -47,13 +47,13 @@ def profile(
     *,
     options: Annotated[ProfileCommand, Parameter(name="*")] = ProfileCommand(),  # noqa: B008
 ) -> None:
-    """Measure every layer of a MODEL that exists: isotropy, intrinsic dimension, and gradients against all nulls.
+    """Measure every layer of an existing MODEL: isotropy, intrinsic dimension, and gradients against all nulls.
 
     Each layer is measured with and without first positions and special tokens, over several batches of vectors. The
-    gradients on the text are judged beside the untrained twin of the same configuration. Everything goes into a run
-    with a report, and a table of the layers is printed. Threads are by default as many as this process has cores (or
-    OMP_NUM_THREADS). --quick is a first look, in about a seventh of the time. A profile that was stopped goes on with
-    --resume, stage by stage.
+    gradients on the text are compared with those of an untrained twin of the same configuration. Everything goes into a
+    run with a report, and a table of the layers is printed. By default, there are as many threads as this process has
+    cores (or OMP_NUM_THREADS). --quick gives a first look in about a seventh of the time. A profile that was stopped
+    can be resumed with --resume, stage by stage.
 
     For example:
 
@@ -67,7 +67,7 @@ def profile(
     Parameters
     ----------
     model
-        A hub name with an optional @revision, a name of the literature (pythia-160m), a folder, or a GGUF file.
+        A hub name with an optional @revision, a name from the literature (pythia-160m), a folder, or a GGUF file.
 
     """
     began = time.monotonic()
@@ -106,7 +106,7 @@ def _resumed(model: str, options: ProfileCommand, began: float) -> None:
     extra = [*(["MODEL"] if model else []), *sorted(given_in(options).keys() - {"resume", "report"})]
     if extra:
         what = f"--resume with {', '.join(extra)}"
-        raise broken("a profile that goes on must keep its own model and settings", what, "leave them out")
+        raise broken("a resumed profile must keep its own model and settings", what, "leave them out")
     threads_to_go_on_with(str(options.resume), "profile")  # its own, as its settings say
     from anisoscope.study.profile.profile_study import resume as study
 
@@ -122,14 +122,14 @@ def _told_how_to_go_on(folder: str) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         if (Path(folder) / "manifest.json").exists():
-            say(f"stopped. Stages that are done are kept; go on with: anisoscope profile --resume {folder}")
+            say(f"stopped. Completed stages are kept. Resume with: anisoscope profile --resume {folder}")
         raise
 
 
 def _end(run: Run, began: float, options: ProfileCommand) -> None:
     print_layers(run.table().to_pylist())
     _shapes(run)
-    again = f"Go on with: anisoscope profile --resume {run.path}"
+    again = f"Resume with: anisoscope profile --resume {run.path}"
     end_with_answer(run, began, report=options.report, again=again)
 
 

@@ -20,17 +20,17 @@ class ReportCommand(CommandOptions):
 
     out: Path | None = Field(
         default=None,
-        description="File to write. Without it: report.html inside the run, or compared.html here for several runs.",
+        description="File to write. By default: report.html inside the run, or compared.html here for several runs.",
     )
     proxy: str | None = Field(
-        default=None, description="Proxy that the page begins with: pca, svd, semi_nmf, or another that was judged."
+        default=None, description="Proxy that the page shows first: pca, svd, semi_nmf, or another that was judged."
     )
     timing: Timing | None = Field(
         default=None,
-        description="Timing that the page begins with: refitted, or fitted early and frozen (Bernas et al. 2026).",
+        description="Timing that the page shows first: refitted, or fitted early and frozen (Bernas et al. 2026).",
     )
     allow_damaged: Annotated[bool, Parameter(negative=())] = Field(
-        default=False, description="Leave out parts that were changed since the run was closed, and name them."
+        default=False, description="Leave out parts that changed after the run was closed, and list them."
     )
 
 
@@ -38,12 +38,12 @@ def report(
     *runs: Annotated[str, Parameter(negative=())],
     options: Annotated[ReportCommand, Parameter(name="*")] = ReportCommand(),  # noqa: B008
 ) -> None:
-    """Write what RUNS say as one HTML page that needs no network.
+    """Write the results of RUNS as one self-contained HTML page.
 
-    The page begins with the answer in words, made from the rows by a stated rule; everything else is folded below it.
-    It can show every proxy, timing, view and seed in the rows; --proxy and --timing say which come first. A run that is
-    still in progress gives a page that says so. Several runs are compared, aligned by the fraction of training. Parts
-    are checked against the hashes that were kept when a run was closed.
+    The page starts with the answer in words, derived from the rows by a stated rule; everything else is folded below
+    it. It can show every proxy, timing, view and seed in the rows; --proxy and --timing choose which come first. For a
+    run in progress, the page says so. Several runs are compared, aligned by the fraction of training. Parts are checked
+    against the hashes recorded when a run was closed.
 
     For example:
 

@@ -39,7 +39,7 @@ class ReproduceCommand(RunOptions):
         default_factory=lambda: os.cpu_count() or 1, ge=1, description="Threads of torch; by default all cores."
     )
     dry_run: Annotated[bool, Parameter(negative=())] = Field(
-        default=False, description="Say what would be done, the memory, the disk and a guess of the time, and stop."
+        default=False, description="Show what would be done, with estimates of memory, disk and time, and stop."
     )
 
 
@@ -49,11 +49,11 @@ def reproduce(
     *,
     options: Annotated[ReproduceCommand, Parameter(name="*")] = ReproduceCommand(),  # noqa: B008
 ) -> None:
-    """Run what a paper did, as far as it is known, and set what it claims beside what is measured.
+    """Repeat the study of a paper, as far as it is known, and compare its claims with what is measured.
 
     Recipes: tangent (proxies against gradients during training), shape (anisotropy and dimension by layer), phases
-    (spectral phases of pretraining), settle (the referee's test), or a TOML file of yours. Every study becomes a run of
-    its own in one folder; a recipe that was stopped goes on when it is started again with the same --out.
+    (spectral phases of pretraining), settle (the referee's test), or your own TOML file. Every study becomes a run of
+    its own in one folder; to resume a recipe that was stopped, start it again with the same --out.
 
     For example:
 

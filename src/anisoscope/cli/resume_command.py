@@ -27,7 +27,7 @@ def resume(
     extra = [*named, *sorted(given_in(options).keys() - may)]
     if extra:
         what = f"--resume with {', '.join(extra)}"
-        raise broken("a study that goes on must keep its own settings", what, "leave them out")
+        raise broken("a resumed study must keep its own settings", what, "leave them out")
     threads = threads_to_go_on_with(path, kind)
     with display() as listener:
         means = means_of(part_of(options, JobOptions), threads)
@@ -38,7 +38,7 @@ def resume(
 
 def again(kind: str, path: str) -> str:
     """What a user types to go on."""
-    return f"Go on with: anisoscope {kind} --resume {path}"
+    return f"Resume with: anisoscope {kind} --resume {path}"
 
 
 def means_of(jobs: JobOptions, threads: int) -> JobResources:

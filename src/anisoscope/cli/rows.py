@@ -60,27 +60,25 @@ class RowsCommand(CommandOptions):
 
     format: Format | None = Field(
         default=None,
-        description="`table` `csv` `json` `parquet`; without it the ending of --out decides, else a table. In CSV null "
-        'is an empty field, in JSON null; an undefined number is NaN, in JSON the string "NaN".',
+        description="`table` `csv` `json` `parquet`; by default from the extension of --out, else a table. In CSV, "
+        'null is an empty field; in JSON, it is null. An undefined number is NaN, in JSON the string "NaN".',
     )
-    out: str | None = Field(
-        default=None, description="File to write to, whole or not at all, in place of standard output."
-    )
+    out: str | None = Field(default=None, description="File to write (atomically) instead of standard output.")
     columns: Words | None = Field(
         default=None, min_length=1, description="Columns to show, separated by commas, in this order."
     )
     limit: int | None = Field(
         default=None,
         ge=0,
-        description="Rows to show at most; without it 50 in a table on a terminal, elsewhere all. 0: all.",
+        description="Maximum number of rows to show. By default: 50 in a table on a terminal, otherwise all. 0: all.",
     )
     measure: Filter = Field(default=(), description="What the number is: energy, enrichment, isoscore_star …")
     view: Filter = Field(default=(), description="representation, weight or embedding.")
-    layer: Filter = Field(default=(), description="Blocks before the place, as in `--layer 0,6,12`.")
+    layer: Filter = Field(default=(), description="Number of blocks before the site, as in `--layer 0,6,12`.")
     role: Filter = Field(default=(), description="decoder or encoder.")
     step: Filter = Field(default=(), description="Optimiser steps before the observation; also `first` and `last`.")
     null: Filter = Field(default=(), description="The null that the number is relative to: haar, pairing …")
-    proxy: Filter = Field(default=(), description="Method of the subspace.")
+    proxy: Filter = Field(default=(), description="Method that fitted the subspace.")
     timing: Filter = Field(default=(), description="rolling or anchored.")
     where: Annotated[tuple[str, ...], _SHOWN] = Field(
         default=(),
@@ -97,8 +95,9 @@ def rows(
 ) -> None:
     """Show the rows of a run, or write them as CSV, JSON or Parquet.
 
-    Filters are joined by and; several values of one filter, by commas or by repeating it, by or. A table leaves out
-    columns that hold nothing and says once what is the same in all rows. A damaged part is named and left out.
+    Different filters are combined with and; several values of one filter (separated by commas, or by repeating it)
+    with or. A table omits empty columns and states once what is the same in all rows. A damaged part is named and left
+    out.
 
     For example:
 

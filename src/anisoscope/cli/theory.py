@@ -24,7 +24,7 @@ class TheoryRun(RunOptions):
 
     quick: Annotated[bool, Parameter(negative=())] = Field(
         default=False,
-        description="A tenth of the cases, half of the repetitions, 800 points; options that are given count first.",
+        description="A tenth of the cases, half of the repetitions, 800 points; options that are given override it.",
     )
 
 
@@ -33,11 +33,11 @@ class TheoryCommand(Laboratory, TheoryRun):
 
 
 def theory(*, options: Annotated[TheoryCommand, Parameter(name="*")] = TheoryCommand()) -> None:  # noqa: B008
-    """Check on manifolds of known curvature what the theory says: scalings, the law of frequency, bounds on gradients.
+    """Test the theory on manifolds of known curvature: scalings, the frequency law, bounds on gradients.
 
     The theory is that of Bernas et al. (2026, arXiv:2604.08764): gradients concentrate along the tangent. Exponents are
-    fitted to simulated data and come with intervals. The counter-example to the published ratio of gradients is in the
-    report, with a slider; the corrected bound is tried on random cases. Takes about 10 seconds.
+    fitted to simulated data and come with intervals. The report shows the counter-example to the published ratio of
+    gradients, with a slider; the corrected bound is tested on random cases. Takes about 10 seconds.
 
     For example:
 
@@ -54,7 +54,7 @@ def theory(*, options: Annotated[TheoryCommand, Parameter(name="*")] = TheoryCom
     with display() as listener:
         run = study(asked, listener, out=options.out, page=options.report)
     _claims(run)
-    end_with_answer(run, began, report=options.report, again="Run it again to begin anew.")
+    end_with_answer(run, began, report=options.report, again="Run it again to start over.")
 
 
 def _claims(run: Run) -> None:

@@ -30,11 +30,11 @@ def verify_run(
     *,
     options: Annotated[VerifyRunCommand, Parameter(name="*")] = VerifyRunCommand(),  # noqa: B008
 ) -> None:
-    """Check every file of RUN against the hashes that were kept when it was closed.
+    """Check every file of RUN against the hashes recorded when it was closed.
 
-    Told are files that were changed, removed, or cannot be read, and Parquet files in the folder that are no parts of
-    the run. A run that is under way or was killed has no hashes yet: there every part is checked against the checksums
-    that it holds itself. Exit status 1 if a file is not what it was.
+    Reported are files that were changed, removed, or cannot be read, and Parquet files in the folder that are not part
+    of the run. A run that is in progress or was killed has no hashes yet; each of its parts is checked against its own
+    checksums. Exit status 1 if a file has changed.
 
     For example:
 
@@ -55,7 +55,7 @@ def verify_run(
     else:
         _print(found, faults, strays)
     if faults:
-        raise AnisoscopeError(f"{len(faults)} file(s) of {run} are not what they were; restore them from a copy")
+        raise AnisoscopeError(f"{len(faults)} file(s) of {run} changed since it was closed; restore them from a copy")
 
 
 def _document(run: Run, faults: list[Fault], strays: list[str]) -> dict[str, object]:
@@ -70,11 +70,11 @@ def _document(run: Run, faults: list[Fault], strays: list[str]) -> dict[str, obj
 
 def _print(run: Run, faults: list[Fault], strays: list[str]) -> None:
     listed = [[visible(fault.name), visible(fault.problem)] for fault in faults]
-    listed += [[visible(name), "is no part of the run and is not read"] for name in strays]
+    listed += [[visible(name), "is not part of the run and is not read"] for name in strays]
     if listed:
         print_table(("file", "what"), listed)
     if run.recorded is None:
         parts = len(run.part_names())
         print(f"no hashes were kept: the run was not closed; {parts} part(s) checked against their own checksums")
     elif not faults:
-        print(f"{len(run.recorded)} file(s) are what they were when the run was closed")
+        print(f"{len(run.recorded)} file(s) are unchanged since the run was closed")

@@ -22,12 +22,10 @@ if TYPE_CHECKING:
 class WatchCommand(CommandOptions):
     """Every option of `watch`."""
 
-    port: int = Field(default=0, ge=0, le=65535, description="Port on 127.0.0.1; 0 takes a free one.")
-    serve: bool = Field(default=True, description="Serve the page; without it, show the terminal's table alone.")
-    every: float = Field(default=2.0, gt=0, description="Seconds between two looks at the run.")
-    once: Annotated[bool, Parameter(negative=())] = Field(
-        default=False, description="Show the table as it is now, and end."
-    )
+    port: int = Field(default=0, ge=0, le=65535, description="Port on 127.0.0.1; 0 picks a free one.")
+    serve: bool = Field(default=True, description="Serve the page; without it, show only the table in the terminal.")
+    every: float = Field(default=2.0, gt=0, description="Seconds between two updates.")
+    once: Annotated[bool, Parameter(negative=())] = Field(default=False, description="Show the table once and exit.")
 
 
 def watch(
@@ -35,11 +33,11 @@ def watch(
     *,
     options: Annotated[WatchCommand, Parameter(name="*")] = WatchCommand(),  # noqa: B008
 ) -> None:
-    """Watch RUN while it is trained: its page in a browser, its headline as a table in the terminal.
+    """Watch RUN during training: its page in a browser, its headline as a table in the terminal.
 
-    The page is served on 127.0.0.1 only, under a random path, and reads itself anew; nothing can be written through it,
-    and no file of the run is reached. From another machine: ssh -L 8000:127.0.0.1:PORT HOST, then open the address with
-    port 8000. The run may be another process's, may not have begun, or may be finished. Ctrl-C ends the watch alone.
+    The page is served on 127.0.0.1 only, under a random path, and refreshes itself; it is read-only and gives no access
+    to the files of the run. From another machine: ssh -L 8000:127.0.0.1:PORT HOST, then open the address with port
+    8000. The run may belong to another process, may not have begun, or may be finished. Ctrl-C ends only the watch.
 
     For example:
 

@@ -115,7 +115,7 @@ def _step(path: Path) -> str:
     if any(sign in str(path) for sign in "*?["):
         return "check the glob, and quote it so that the shell leaves it alone"
     if path.expanduser().exists():
-        return "it is there, and is no text file and no folder of them"
+        return "it exists, but is neither a text file nor a folder of them"
     try:
         beside = [other.name for other in path.expanduser().parent.iterdir()]
     except OSError:

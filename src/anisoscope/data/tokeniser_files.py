@@ -22,7 +22,7 @@ def load_tokeniser(name: str) -> Tokeniser:
         try:
             backend = library().Tokenizer.from_file(str(file))
         except Exception as error:
-            raise DamagedFileError(f"{file} is no tokenizer.json: {error}; is the file complete?") from error
+            raise DamagedFileError(f"{file} is not a valid tokenizer.json: {error}; is the file complete?") from error
         return finished(backend, {"kind": "loaded", "path": str(file)}, roles=_roles_beside(file))
     if path.suffix == ".json" or name.startswith((".", "/", "~")):
         raise broken("the file of a tokeniser must exist", name, "check the path")
@@ -34,7 +34,7 @@ def _from_hub(name: str) -> Tokeniser:
         from transformers import AutoTokenizer
     except ImportError as error:
         raise AnisoscopeError(
-            f'{name} is no file, and a tokeniser of the hub needs transformers: pip install "anisoscope[models]"'
+            f'{name} is not a file, and a tokeniser from the hub needs transformers: pip install "anisoscope[models]"'
         ) from error
     try:
         found = AutoTokenizer.from_pretrained(name)

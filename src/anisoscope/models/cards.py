@@ -210,7 +210,7 @@ def _objective(located: Located, config: Any) -> Objective:
     found = _named_objective(config) or listed or _known_objective(config)
     if found is None:
         raise broken(
-            "the configuration must tell whether the model predicts the next token or masked ones",
+            "the configuration must state whether the model predicts the next token or masked ones",
             ", ".join(getattr(config, "architectures", None) or ["no architectures"]),
             "pass --objective causal or --objective masked",
         )
@@ -238,7 +238,9 @@ def stored_names(file: Any) -> list[str]:
         with safe_open(str(file), framework="pt") as opened:
             return list(opened.keys())
     except (SafetensorError, OSError) as error:
-        raise DamagedFileError(f"{file} is no complete safetensors file: {reason(error)}; download it again") from error
+        raise DamagedFileError(
+            f"{file} is not a complete safetensors file: {reason(error)}; download it again"
+        ) from error
 
 
 def _stored_dtype(config: Any) -> torch.dtype:

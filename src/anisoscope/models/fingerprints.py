@@ -120,7 +120,7 @@ def _require_own(file: Path, path: Path) -> None:
     A snapshot of the hub is links to the blobs of its own repository: those belong to it.
     """
     if not file.is_file():
-        raise DamagedFileError(f"{file} is no regular file; a checkpoint is made of files")
+        raise DamagedFileError(f"{file} is not a regular file; a checkpoint is made of files")
     if path.is_dir():
         folder, real = path.resolve(), file.resolve()
         blobs = folder.parent.parent / "blobs" if folder.parent.name == "snapshots" else folder
@@ -140,7 +140,7 @@ def _in_folder(path: Path) -> list[Path]:
                 raise DamagedFileError(f"{path / index} is damaged: {error}") from error
             if outside or unknown or not names:
                 named = (outside or unknown or ["no file"])[0]
-                raise DamagedFileError(f"{path / index} names {named}, which is no file of weights in its folder")
+                raise DamagedFileError(f"{path / index} names {named}, which is not a file of weights in its folder")
             return [path / name for name in sorted(names)]
         if (path / whole).exists():
             return [path / whole]
@@ -160,7 +160,7 @@ def _read_safetensors(path: Path, told: Callable[[int], None]) -> Iterator[tuple
     with path.open("rb") as stream:
         length = int.from_bytes(stream.read(8), "little")
         if size < 8 or length > min(size - 8, _LONGEST_HEADER):
-            raise DamagedFileError(f"{path} is no complete safetensors file; download it again")
+            raise DamagedFileError(f"{path} is not a complete safetensors file; download it again")
         try:
             header = json.loads(stream.read(length))
             entries = [_entry(k, v) for k, v in header.items() if k != "__metadata__"]

@@ -120,7 +120,7 @@ class Notices:
             lines += [f"left out: {why}" for why in self._left_out]
         if self.observed:
             share = "" if overhead is None else f" ({100 * overhead:.2g} % of the bare steps' time)"
-            cost = f"{self.watched:.3g} s in the training's thread{share}, {self.evaluated:.3g} s of judging beside it"
+            cost = f"{self.watched:.3g} s in the training thread{share}, {self.evaluated:.3g} s of judging outside it"
             lines.append(f"cost: {cost}")
         return "\n".join(lines)
 

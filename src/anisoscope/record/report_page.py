@@ -13,7 +13,7 @@ def report_of(run: str) -> Path | str:
     """Make the report of a run beside its rows; returns where it is, or why there is none."""
     page = Path(run) / "report.html"
     if "://" in run:
-        return f"{run} is no local folder; make it with: anisoscope report {run}"
+        return f"{run} is not a local folder; make it with: anisoscope report {run}"
     command = [sys.executable, "-m", "anisoscope.cli", "report", run, "--out", str(page)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE, stdin=subprocess.DEVNULL)

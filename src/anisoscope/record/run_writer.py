@@ -102,8 +102,8 @@ def open_or_create(
     _require_own(found, config, model)
     if not goes_on:
         raise AnisoscopeError(
-            f"{store} holds a run already, of the same settings; nothing was overwritten. Choose another folder, or go "
-            "on with that training: session=SessionOptions(resumable=True) and scope.restore(state), or first_step= "
+            f"{store} holds a run already, of the same settings; nothing was overwritten. Choose another folder, or "
+            "resume that training: session=SessionOptions(resumable=True) and scope.restore(state), or first_step= "
             "where the scope was not saved"
         )
     run = open_run(store, write=True)
@@ -137,7 +137,7 @@ def go_on(run: Run, step: int, *, config: Mapping[str, Any], steps: int | None) 
 def _require_own(run: Run, config: Mapping[str, Any], model: Mapping[str, Any]) -> None:
     if run.manifest.get("kind") != KIND:
         raise AnisoscopeError(
-            f"{run.path} holds a run of kind {run.manifest.get('kind')!r}, which no scope goes on with; nothing was "
+            f"{run.path} holds a run of kind {run.manifest.get('kind')!r}, which a scope cannot resume; nothing was "
             "overwritten. Choose another folder"
         )
     before: Mapping[str, Any] = run.manifest.get("config", {})
@@ -148,7 +148,7 @@ def _require_own(run: Run, config: Mapping[str, Any], model: Mapping[str, Any]) 
     if different:
         more = f" and {len(different) - 3} more" if len(different) > 3 else ""
         raise AnisoscopeError(
-            f"{run.path} holds a run of another training ({'; '.join(different[:3])}{more}); nothing was overwritten. "
+            f"{run.path} holds a different training run ({'; '.join(different[:3])}{more}); nothing was overwritten. "
             "Choose another folder"
         )
 

@@ -19,6 +19,8 @@ ENERGY = {
     "embedding": "the embedding gradient's energy",
 }
 ROLES = ("Decoder", "Encoder")
+_BESIDE_CHANCE = {"above": "above chance", "below": "below chance", "equal": "equal to chance"}
+_AVERAGE = " on average"
 _WHEN = {"late": "Late in training", "middle": "In the middle of training", "early": "Early in training"}
 
 
@@ -68,7 +70,7 @@ def _told(group: list[LadderFinding]) -> list[str]:
         sentences += _beyond(group)
     if len({s.last for s in one.seeds}) > 1:
         each = listed([f"{seed.height}" for seed in one.seeds])
-        sentences.append(f"Seeds do not agree: of {len(ladder_of(one.view))} nulls they pass {each} in a row.")
+        sentences.append(f"Seeds disagree: of {len(ladder_of(one.view))} nulls, they pass the first {each}.")
     return sentences
 
 
@@ -80,18 +82,20 @@ def _first(group: list[LadderFinding]) -> str:
     what = f"{_where(one)}{_owners(group)}"
     if any(f.shares is None for f in group):
         return _without_shares(group, what, null, outcome)
-    energy = f"{what} hold {_held(group)} of {ENERGY[one.view]}{_others(group)}, where {_chance(group)} is chance"
-    seeds = f"; mean of {len(one.seeds)} seeds" if len(one.seeds) > 1 else ""
-    plain = f"{energy} ({listed([_times(f) for f in group])}{seeds})"
-    full = f"{energy} ({_with_counts(group, null, outcome)}{seeds})"
+    each = [_times(f) for f in group]
+    times = f"{each[0] if len(set(each)) == 1 else listed(each)} times the {_chance(group)} expected by chance"
+    energy = f"{what} hold {_held(group)} of {ENERGY[one.view]}{_others(group)}, {times}"
+    mean = f"mean of {len(one.seeds)} seeds" if len(one.seeds) > 1 else ""
+    plain = f"{energy} ({mean})" if mean else energy
     layers = _agreement(group, null, outcome)
+    full = f"{energy} ({layers}{mean and f'; {mean}'})"
     return {
         "above": f"{full}.",
-        "below": f"{full}: less than random directions hold.",
-        "equal": f"{full}: as much as random directions hold, within the margin.",
-        "cannot tell": f"{plain}. Whether that differs from chance cannot be told ({layers}).",
+        "below": f"{full}: less than random directions.",
+        "equal": f"{full}: as much as random directions, within the margin.",
+        "cannot tell": f"{plain}. Whether that differs from chance is undecided ({layers}).",
         "not measured": f"{plain}. Random directions were not measured{_why(one, null)}.",
-    }.get(outcome or "", f"{plain}. Layers differ about that: {layers}.")
+    }.get(outcome or "", f"{plain}. Layers disagree on this: {layers}.")
 
 
 def _held(group: list[LadderFinding]) -> str:
@@ -106,20 +110,13 @@ def _others(group: list[LadderFinding]) -> str:
 
 
 def _chance(group: list[LadderFinding]) -> str:
-    return listed(list(dict.fromkeys(percent(f.shares.chance) for f in group if f.shares is not None)))
+    """To three digits: it is known exactly, and the share is set beside it."""
+    return listed(list(dict.fromkeys(f"{100 * f.shares.chance:.3g} %" for f in group if f.shares is not None)))
 
 
 def _times(f: LadderFinding) -> str:
     assert f.shares is not None
-    return f"{float(f'{f.shares.times:.2g}'):g} times"
-
-
-def _with_counts(group: list[LadderFinding], null: str, outcome: str | None) -> str:
-    """How many times chance, and in how many layers: once if all agree."""
-    counts = [_counts(_verdict(f), null, outcome) for f in group]
-    if len(set(counts)) == 1:
-        return f"{listed([_times(f) for f in group])}; {counts[0]}{' of each' if len(group) > 1 else ''}"
-    return "; ".join(f"{_times(f)}, {said}" for f, said in zip(group, counts, strict=True))
+    return f"{float(f'{f.shares.times:.2g}'):g}"
 
 
 def _without_shares(group: list[LadderFinding], what: str, null: str, outcome: str | None) -> str:
@@ -134,10 +131,10 @@ def _without_shares(group: list[LadderFinding], what: str, null: str, outcome: s
         "above": f"hold more of {energy} than random directions{ratio}; {counts}.",
         "below": f"hold less of {energy} than random directions{ratio}; {counts}.",
         "equal": f"hold as much of {energy} as random directions, within the margin{ratio}; {counts}.",
-        "cannot tell": f"may or may not hold more of {energy} than random directions{ratio}: {counts}.",
+        "cannot tell": f"may or may not hold more of {energy} than random directions{ratio}; {counts}.",
         "not measured": f"were not compared with random directions{_why(one, null)}.",
     }
-    return f"{what} {endings.get(outcome or '', f'are not alike{ratio}: {counts}.')}"
+    return f"{what} {endings.get(outcome or '', f'differ between layers{ratio}: {counts}.')}"
 
 
 def _beyond(group: list[LadderFinding]) -> list[str]:
@@ -171,12 +168,13 @@ def _end(f: LadderFinding, missed: str) -> str:
         return told
     if outcome == "above":
         above = counted_layers(v.merged(missed)["above"], v)
-        return f"over {hides(missed)} {above} are above, but not those that pass all before: this null is not passed."
+        few = "but too few of them pass every earlier null too"
+        return f"{above} are above {hides(missed)}, {few}: this null is not passed."
     if outcome == "cannot tell":
-        return f"whether {hides(missed)} {_give_less(missed)} cannot be told: this null is undecided."
+        return f"whether {hides(missed)} {_give_less(missed)} is undecided."
     if outcome == "not measured":
-        return f"{hides(missed)} {_was(missed)} not measured{_why(f, missed)}: this null is open."
-    return f"layers differ about {hides(missed)} ({_outcomes(v, missed)}): this null is not passed."
+        return f"{hides(missed)} {_was(missed)} not measured{_why(f, missed)}, so this null is open."
+    return f"layers disagree on {hides(missed)} ({_outcomes(v, missed)}): this null is not passed."
 
 
 def _earlier(f: LadderFinding, judged: list[LadderFinding]) -> str:
@@ -191,9 +189,9 @@ def _earlier(f: LadderFinding, judged: list[LadderFinding]) -> str:
                 [_WHEN[o.window][:1].lower() + _WHEN[o.window][1:].removesuffix(" of training") for o in group]
             )
             how = listed([_reached(o) for o in group])
-            parts.append(f"{when} {word} ({how})")
+            parts.append(f"{word} nulls {when} ({how})")
     who = _name(f)
-    return f"Of the nulls, {who} passes {' and '.join(parts)}." if parts else ""
+    return f"{who} passes {' and '.join(parts)}." if parts else ""
 
 
 def _reached(f: LadderFinding) -> str:
@@ -204,7 +202,7 @@ def _reached(f: LadderFinding) -> str:
 def _where(f: LadderFinding) -> str:
     if f.subject.source.is_profile:
         return ""
-    return f"{_so_far(f)}{_WHEN[f.window]} "
+    return f"{_so_far(f)}{_WHEN[f.window]}, "
 
 
 def _so_far(f: LadderFinding) -> str:
@@ -238,23 +236,26 @@ def _name(f: LadderFinding) -> str:
 
 
 def _agreement(group: list[LadderFinding], null: str, outcome: str | None) -> str:
-    """How many layers have this outcome: all 5 layers above."""
+    """How many layers have this outcome: above chance in all 5 layers."""
     said = [_counts(_verdict(f), null, outcome) for f in group]
-    if len(set(said)) == 1:
+    if len(set(said)) > 1:
+        return "; ".join(f"{_name(f)}: {text}" for text, f in zip(said, group, strict=True))
+    if len(group) == 1 or outcome is None:
         return said[0]
-    return listed([f"{text} in {_name(f)}" for text, f in zip(said, group, strict=True)])
+    own, average = said[0].removesuffix(_AVERAGE), _AVERAGE if said[0].endswith(_AVERAGE) else ""
+    return f"{own} of each{average}"
 
 
 def _counts(v: Verdict, null: str, outcome: str | None) -> str:
     if outcome is None:
         return _outcomes(v, null)
     count = v.merged(null).get(outcome, 0.0)
-    return f"{counted_layers(count, v)} {outcome}"
+    return f"{_BESIDE_CHANCE.get(outcome, outcome)} in {counted_layers(count, v)}"
 
 
 def _outcomes(v: Verdict, null: str) -> str:
     parts = [f"{short(count)} {name}" for name, count in v.merged(null).items()]
-    return f"of {short(v.total)} {v.parts} {listed(parts)}"
+    return f"of {short(v.total)} {v.parts}, {listed(parts)}"
 
 
 def _though(f: LadderFinding) -> str:

@@ -17,15 +17,14 @@ ENERGY = "energy beyond chance"
 CAPTURED = "share of the gradient's anisotropy"
 CAPTION = (
     "Each claim for each proxy and timing (anchored: fitted on the first 30 % of training, then frozen, as in "
-    "Bernas et al. 2026). Energy: the last null that more than half of the layers pass in a row, how many layers "
-    "pass it (an average over the observations of the window), the share held beside chance, and the pooled odds ratio "
-    "over random directions. Anisotropy: the "
-    "part of what the gradient lacks to isotropy (1 − IsoScore*) that goes with the proxy; above where more than "
-    "half of the layers have an interval above what random directions give and q ≤ 0.05. Equality is not told of "
-    "it: no margin was declared for it. Where layers cannot tell, the smallest effect that would have been "
-    "found in a single layer in 80 % of repetitions stands beside it, if rows say it."
+    "Bernas et al. 2026). Energy: the last null that more than half of the layers pass together with all before it, "
+    "how many layers do (an average over the observations of the window), the share held and the chance level, and the "
+    "pooled odds ratio over random directions. Anisotropy: the part of the gradient's anisotropy (1 − IsoScore*) that "
+    "is removed with the proxy; above where more than half of the layers have an interval above random directions and "
+    "q ≤ 0.05. It is never called equal, because no margin was declared for it. Where layers cannot tell, the smallest "
+    "effect that would have been found in a single layer in 80 % of repetitions is given, if the rows have it."
 )
-SILENT = "Rows of the share of anisotropy do not say it."
+SILENT = "Rows of the share of anisotropy do not have it."
 
 
 def claim_table(context: Context, view: str) -> Table | None:
@@ -93,7 +92,7 @@ def _energy(f: LadderFinding | None) -> Cell:
         counts = ", ".join(f"{name} {count:.3g}" for name, count in merged.items())
         least = smallest_ratio([f], "haar") if "cannot tell" in merged else None
         over += [] if least is None else [f"found in 80 %: odds ratio of {least}"]
-        return Cell(f"{outcome or f'{v.parts} differ'} (random directions)", "\n".join([counts, *over]), tone=tone)
+        return Cell(f"{outcome or f'{v.parts} disagree'} (random directions)", "\n".join([counts, *over]), tone=tone)
     count = f"{v.reached[v.last]:.3g} of {v.total:.3g} {v.parts.removesuffix('s') if v.total == 1 else v.parts}"
     return Cell(
         f"up to {word_of(v.last)}", "\n".join([count, *over]), tone="yes" if v.first_not_passed is None else "part"
@@ -112,7 +111,7 @@ def _captured(subject: Subject, rows: Sequence[Row], window: str) -> Cell:
             shares[name] = means[0]
     word = next((name for name in ("above", "below") if shares.get(name, 0.0) > 0.5), "cannot tell")
     numbers = window_means(subject, window, [(row, row["value"], row["floor"]) for row in defined(found)])
-    said = "no chance level known" if numbers is None else f"{number(numbers[0])} where {number(numbers[1])} is chance"
+    said = "no chance level known" if numbers is None else f"{number(numbers[0])}; chance level {number(numbers[1])}"
     tones: dict[str, Tone] = {"above": "yes", "below": "no"}
     part = ", ".join(f"{name} {100 * share:.0f} %" for name, share in shares.items())
     least = sorted(row["detectable"] for row in found if row["detectable"] is not None)

@@ -8,23 +8,29 @@ from anisoscope.report.names import word_of
 from anisoscope.vocabulary import MEASURES, NULLS, OUTCOMES, PROXIES, SUBSETS, TIMINGS, VIEWS, WINDOWS
 
 _OWN = {
-    "proxy": "A subspace of few directions fitted on activations; it stands for the tangent of the cloud they form.",
-    "energy share": "The part of the gradient's energy (squared length, summed over tokens) that is inside the proxy.",
+    "proxy": "A low-dimensional subspace fitted on activations; it stands for the tangent of the cloud they form.",
+    "energy share": "The fraction of the gradient's energy (squared length, summed over tokens) that lies inside "
+    "the proxy.",
     "chance": "The energy share that random directions of the same rank hold: rank over width, K/D.",
-    "enrichment": "The odds of the energy share over the odds under a null. 1: as much as the null; 2: twice the odds.",
-    "odds ratio": "Share/(1 − share), divided by the same of the null. Unlike a ratio of shares it has no upper end.",
-    "pooled": "The mean over layers of the log odds ratio; its interval knows that layers see the same text.",
-    "null": "A way to explain the share away. A claim passes a null if the proxy holds more than the null gives.",
-    "ladder": "The nulls in order. A layer passes as many in a row as it is above; a model, what most layers pass.",
-    "fold": "Half of the sequences. A proxy is fitted on one half and judged on the other, both ways.",
-    "interval": "95 % interval: what repetitions with other text would give, with the proxy held fixed.",
+    "enrichment": "The odds of the energy share divided by the odds under a null. 1: equal to the null; 2: twice "
+    "the odds.",
+    "odds ratio": "Share/(1 − share), divided by the same for the null. Unlike a ratio of shares, it has no upper "
+    "limit.",
+    "pooled": "The mean over layers of the log odds ratio; its interval accounts for layers seeing the same text.",
+    "null": "An alternative explanation of the share. A claim passes a null if the proxy holds more than the null "
+    "gives.",
+    "ladder": "The nulls in order. A layer passes nulls up to the first it is not above; a model, those that most "
+    "layers pass.",
+    "fold": "Half of the sequences. A proxy is fitted on one half and judged on the other, in both directions.",
+    "interval": "95 % interval: the range expected from repetitions with other text, with the proxy held fixed.",
     "q": "p adjusted over the layers of one model and observation (Benjamini-Hochberg).",
-    "margin": "How near to 1 an odds ratio counts as equal, declared before the run: 1/margin to margin.",
-    "cannot tell": "Neither above, below nor equal is shown. Missing significance is not equality.",
-    "mixed": "At least a tenth of the layers are above a null and a tenth below it.",
-    "anisotropy": "How unevenly a cloud of vectors spreads over directions; 1 − IsoScore*, 0 for a ball.",
-    "isotropy gain": "How much more even the gradients are without the proxy (IsoScore* after minus before).",
-    "captured": "The isotropy gain over all that is missing to an even cloud: the share of anisotropy captured.",
+    "margin": "The range around 1 in which an odds ratio counts as equal, declared before the run: 1/margin to margin.",
+    "cannot tell": "None of above, below or equal is shown. A lack of significance is not equality.",
+    "mixed": "At least a tenth of the layers are above a null and at least a tenth below it.",
+    "anisotropy": "How unevenly a cloud of vectors is spread over directions: 1 − IsoScore*, 0 for a ball.",
+    "isotropy gain": "How much more isotropic the gradients are without the proxy (IsoScore* after removal minus "
+    "before).",
+    "captured": "The isotropy gain divided by 1 − IsoScore* before removal: the share of anisotropy captured.",
     "bell": "A profile over layers whose peak is inside and clearly above both ends; a valley is its mirror image.",
     "two phases": "A quantity over training that clearly rises and then falls, or falls and then rises.",
     "drift": "The mean principal angle between the proxy now and at an earlier observation.",

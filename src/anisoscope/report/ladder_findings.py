@@ -33,7 +33,7 @@ class Shares:
         return self.share / self.chance
 
     def __str__(self) -> str:
-        return f"{number(self.share)} where {number(self.chance)} is chance: {times(self.times)}"
+        return f"{number(self.share)}, {times(self.times)} the chance level {number(self.chance)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +180,7 @@ def smallest(found: Sequence[LadderFinding], null: str) -> str:
         return ""
     if ratio == NO_SIZE:
         return "No effect of a plausible size would have been found in a single layer."
-    return f"In a single layer an odds ratio of {ratio} would have been found in 80 % of repetitions."
+    return f"In a single layer, an odds ratio of {ratio} would have been found in 80 % of repetitions."
 
 
 def _shares(subject: Subject, window: str, **key: str) -> Shares | None:

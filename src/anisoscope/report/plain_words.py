@@ -11,29 +11,31 @@ from anisoscope.verdict import Verdict
 from anisoscope.vocabulary import PROXIES
 
 HIDES = NULLS | {
-    "pairing": "error signals that meet inputs of other sequences",
-    "axes": "coordinate axes that activations and gradients share",
-    "targets": "gradients of shuffled targets",
-    "targets-uniform": "gradients of random targets",
+    "pairing": "gradients rebuilt with the inputs of other sequences",
+    "axes": "coordinate axes shared by activations and gradients",
+    "targets": "gradients computed with shuffled targets",
+    "targets-uniform": "gradients computed with random targets",
 }
 """A null as the subject of a sentence."""
 _NOT = "this null is not passed."
+_MORE = "have a larger share of their energy there, not a smaller one"
+_AS_MUCH = "have as large a share of their energy there, within the margin"
 BEYOND = {
     "below": {
         "haar": f"random directions hold more, not less: {_NOT}",
-        "pairing": f"error signals that meet inputs of other sequences lie there more, not less: {_NOT}",
-        "axes": f"coordinate axes that activations and gradients share give more, not less: {_NOT}",
+        "pairing": f"{HIDES['pairing']} {_MORE}: {_NOT}",
+        "axes": f"{HIDES['axes']} give more, not less: {_NOT}",
         "init": f"the untrained network shows more, not less: {_NOT}",
-        "targets": f"gradients of shuffled targets lie there more, not less: {_NOT}",
-        "targets-uniform": f"gradients of random targets lie there more, not less: {_NOT}",
+        "targets": f"{HIDES['targets']} {_MORE}: {_NOT}",
+        "targets-uniform": f"{HIDES['targets-uniform']} {_MORE}: {_NOT}",
     },
     "equal": {
         "haar": f"random directions hold as much, within the margin: {_NOT}",
-        "pairing": f"error signals that meet inputs of other sequences lie there as much, within the margin: {_NOT}",
-        "axes": f"coordinate axes that activations and gradients share give as much, within the margin: {_NOT}",
+        "pairing": f"{HIDES['pairing']} {_AS_MUCH}: {_NOT}",
+        "axes": f"{HIDES['axes']} give as much, within the margin: {_NOT}",
         "init": f"the untrained network shows as much, within the margin: {_NOT}",
-        "targets": f"gradients of shuffled targets lie there as much, within the margin: {_NOT}",
-        "targets-uniform": f"gradients of random targets lie there as much, within the margin: {_NOT}",
+        "targets": f"{HIDES['targets']} {_AS_MUCH}: {_NOT}",
+        "targets-uniform": f"{HIDES['targets-uniform']} {_AS_MUCH}: {_NOT}",
     },
 }
 """What is said of the first null that is not passed, by the outcome of most layers."""
@@ -71,8 +73,8 @@ def directions(f: LadderFinding) -> str:
     many = f"{k} " if isinstance(k, int) and k > 1 else ""
     rule = ""
     if isinstance(k, str):
-        what = "their intrinsic dimension" if k == "id" else f"hold {k.removesuffix('%')} % of the variance"
-        rule = f" (of each place as many as {what})"
+        what = "the intrinsic dimension" if k == "id" else f"hold {k.removesuffix('%')} % of the variance"
+        rule = f" (at each site, as many as {what})"
     frozen = " (fitted on the first 30 % of training)" if f.timing == "anchored" else ""
     words = {
         "pca": f"{many}main activation directions",

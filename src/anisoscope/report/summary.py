@@ -106,12 +106,12 @@ def errors(context: Context, *, ratio: bool = True, rows: str | None = None) -> 
         lines = f"Lines are the {mean} over seeds ({context.seeded} at most)"
         within = (
             f"Small dots are the single seeds; thin lines through them, where rows have one, the 95 % interval within "
-            f"that seed, over {over}. Panels of more than {CROWD} lines leave both to the read-out and the CSV."
+            f"that seed, over {over}. In panels of more than {CROWD} lines, both are only in the read-out and the CSV."
         )
         if context.seeded < FEWEST_SEEDS:
-            return f"{lines}, without interval: there is none over fewer than {FEWEST_SEEDS} seeds. {within}"
+            return f"{lines}, without an interval: fewer than {FEWEST_SEEDS} seeds give none. {within}"
         return f"{lines}, bands and bars the 95 % interval over seeds (Student's t). {within}"
-    return f"Bands and bars are the 95 % intervals of the rows, over {over}; one seed of training, so none over seeds."
+    return f"Bands and bars are the 95 % intervals of the rows, over {over}; with one seed there is none over seeds."
 
 
 def spread_out(series: Iterable[Series]) -> bool:

@@ -37,7 +37,7 @@ class Folder:
         try:
             return self._fs.exists(self.path(name) if name else self._root)
         except ValueError as error:  # of an address that cannot be taken apart
-            raise AnisoscopeError(f"{self.url} is no address of a run: {error}") from error
+            raise AnisoscopeError(f"{self.url} is not the address of a run: {error}") from error
 
     def names(self, ending: str = "") -> list[str]:
         """Names of finished files, sorted."""
@@ -111,7 +111,7 @@ class Folder:
         """Raise for a pipe or a device: reading it might never end."""
         path = Path(self.path(name))
         if self.local and path.exists() and not path.is_file() and not path.is_dir():
-            raise AnisoscopeError(f"{name} in {self.url} is no regular file; remove it")
+            raise AnisoscopeError(f"{name} in {self.url} is not a regular file; remove it")
 
     def _forget(self, path: str) -> None:
         try:

@@ -25,7 +25,7 @@ def failing_files(folder: Path) -> Iterator[None]:
         if why is None:
             raise
         raise AnisoscopeError(
-            f"cannot read or write in {folder}: {why}; see that there is room and access, then go on with --resume"
+            f"cannot read or write in {folder}: {why}; check free space and permissions, then resume with --resume"
         ) from error
 
 

@@ -16,7 +16,10 @@ class UnitSettings(WithPlugins):
 
     units: Literal["auto", "document", "sequence"] = Field(
         default="auto",
-        description="What is independent: documents, sequences, or (auto) documents where every observed batch has 16.",
+        description=(
+            "Independent units of the intervals: document, sequence, or auto (documents if every "
+            "observed batch has 16)."
+        ),
     )
 
 
@@ -26,14 +29,18 @@ class JudgingSettings(UnitSettings):
     maps: Annotated[Words, Known(known_words("maps", MAPS))] = Field(
         default=("mlp",),
         min_length=1,
-        description="Maps of a block that the weight view watches, by commas: mlp, attention (all its projections).",
+        description=(
+            "Linear maps of each block in the weight view, separated by commas: mlp, attention (all projections)."
+        ),
     )
     resamples: int | None = Field(
-        default=None, ge=1, description="Draws of each null; by default max(999, 40 × layers − 1)."
+        default=None, ge=1, description="Draws from each null; by default max(999, 40 × layers − 1)."
     )
     margin: float = Field(
         default=MARGIN,
         gt=1,
         allow_inf_nan=False,
-        description="An effect is called equal to its null if its interval lies between 1/margin and margin, in odds.",
+        description=(
+            "An effect counts as equal to its null if its interval lies between 1/margin and margin (odds ratio)."
+        ),
     )

@@ -23,30 +23,33 @@ class TextSettings(UnitSettings):
     )
     tokeniser: str | None = Field(
         default=None,
-        description="A tokenizer.json, a folder or hub name with one, where models have none.",
+        description="A tokenizer.json, or a folder or hub name with one, for models without a tokeniser.",
     )
     objective: Literal["causal", "masked"] | None = Field(
-        default=None, description="Where the configuration does not tell."
+        default=None, description="Training objective, if the configuration does not determine it."
     )
-    length: int = Field(default=128, ge=8, description="Tokens of a sequence.")
-    sequences: int = Field(
-        default=64, ge=8, description="Sequences that gradients are taken of, or losses measured on."
+    length: int = Field(default=128, ge=8, description="Tokens per sequence.")
+    sequences: int = Field(default=64, ge=8, description="Number of sequences for gradients, or for the losses.")
+    chunk: int = Field(default=8, ge=1, description="Sequences per forward pass; lower it to save memory.")
+    mask_rate: float = Field(
+        default=0.15, gt=0, lt=1, description=("Fraction of tokens that a masked model must predict.")
     )
-    chunk: int = Field(default=8, ge=1, description="Sequences that pass at once, which bounds the memory.")
-    mask_rate: float = Field(default=0.15, gt=0, lt=1, description="Share of tokens that a masked model is asked for.")
     precision: Literal["float32", "bf16"] = Field(
-        default="float32", description="What models compute in; statistics are float32 and float64 either way."
+        default="float32", description="Precision in which models compute; statistics are always float32 and float64."
     )
     device: Device = Field(default="auto", description="auto, cpu, cuda, cuda:1 … or mps.")
     device_map: Literal["auto"] | None = Field(
-        default=None, description="auto spreads a model over several devices, through accelerate."
+        default=None, description="auto: spread the model over several devices with accelerate."
     )
-    threads: int = Field(default=2, ge=1, description="Threads of torch, the same wherever a job runs.")
+    threads: int = Field(default=2, ge=1, description="Number of torch threads, the same for every job.")
     seed: int = Field(
-        default=0, ge=0, lt=2**31, description="Decides which text is drawn, folds, masks and the twin's weights."
+        default=0,
+        ge=0,
+        lt=2**31,
+        description=("Seed of the drawn text, the folds, the masks and the weights of the untrained twin."),
     )
-    trust_remote_code: bool = Field(default=False, description="Run code that comes with the model.")
-    allow_pickle: bool = Field(default=False, description="Read .bin weights, with weights_only=True.")
+    trust_remote_code: bool = Field(default=False, description="Run code that is shipped with the model.")
+    allow_pickle: bool = Field(default=False, description="Read pickled .bin weights, with weights_only=True.")
 
     @property
     def dtype(self) -> Any:
@@ -70,14 +73,17 @@ class Examination(JudgingSettings, TextSettings):
     """Settings that `profile` and `checkpoints` share."""
 
     rank: Rank = Field(default=32, description=RANK)
-    ranks: Numbers = Field(default=(), description="Other ranks to show, separated by commas.")
+    ranks: Numbers = Field(default=(), description="Other ranks to report, separated by commas.")
     proxies: Annotated[Words, Known(known_words("proxies", PROXIES))] = Field(
-        default=("pca", "svd"), min_length=1, description="Methods, separated by commas; the first is the main one."
+        default=("pca", "svd"),
+        min_length=1,
+        description="Proxy methods, separated by commas; the first is the main one.",
     )
     views: Annotated[Words | None, Known(known_words("views", VIEWS))] = Field(
-        default=None, description="representation, weight, embedding; by default all that have sites."
+        default=None,
+        description=("representation, weight, embedding; by default all views that the model has sites for."),
     )
-    targets: bool = Field(default=True, description="Add label-permutation nulls (one extra pass each).")
+    targets: bool = Field(default=True, description="Add the nulls with other labels (one extra pass each).")
     frequency: bool = Field(default=True, description="Frequency and curvature analysis.")
     keep_bases: bool = Field(default=False, description="Keep the proxies of every model, as safetensors.")
 
@@ -117,16 +123,19 @@ class ProfileSettings(Examination):
     """Settings of `profile`."""
 
     vectors: int = Field(
-        default=4608, ge=FEWEST_VECTORS, description="Vectors of a batch, of each layer and subset of tokens."
+        default=4608, ge=FEWEST_VECTORS, description="Vectors per batch, for each layer and subset of tokens."
     )
-    batches: int = Field(default=4, ge=1, description="Batches of vectors, for the deviation.")
+    batches: int = Field(default=4, ge=1, description="Number of batches of vectors; intervals are over batches.")
     measures: Literal["all", "usual"] = Field(
         default="all",
-        description="Of layers: all measures in all variants, or those that a training shows, in their usual variant.",
+        description=(
+            "Measures of the layers: all in every variant, or only those shown for a training run, in "
+            "the usual variant."
+        ),
     )
-    gradients: bool = Field(default=True, description="Judge gradients; without them only layers are measured.")
+    gradients: bool = Field(default=True, description="Judge gradients; without this, only layers are measured.")
     untrained: bool = Field(
-        default=True, description="Look at the untrained twin too; without it gradients have no null `init`."
+        default=True, description="Also measure the untrained twin; without it, gradients have no null `init`."
     )
     ablate: bool = Field(
         default=False,
@@ -136,8 +145,8 @@ class ProfileSettings(Examination):
         default=False,
         description=(
             "A first look in about a seventh of the time: one batch of 4096 vectors, the usual measures, gradients of "
-            "16 sequences in the representation view with `pca` alone, neither label nulls nor frequency. Options that "
-            "are given count before it."
+            "16 sequences in the representation view with `pca` only, no label nulls, no frequency. Options that are "
+            "given override it."
         ),
     )
 
@@ -162,27 +171,31 @@ class HistoryPlan(Settings):
     revisions: str | None = Field(
         default=None,
         description=(
-            "Names by commas (branch, tag, or REVISION:FOLDER); `auto` for all that tell a step or tokens, on the hub "
-            "too; `pythia` for its 154 steps."
+            "Names separated by commas (branch, tag, or REVISION:FOLDER); `auto` for all whose name gives a step or a "
+            "number of tokens, also on the hub; `pythia` for its 154 steps."
         ),
     )
-    seeds: int = Field(default=1, ge=1, le=10_000, description="Draws of the text; error bars are then over them.")
-    shards: int = Field(default=1, ge=1, description="Parts of the text, each a job of its own; they add up exactly.")
+    seeds: int = Field(
+        default=1, ge=1, le=10_000, description=("Number of draws of the text; with several, error bars are over them.")
+    )
+    shards: int = Field(default=1, ge=1, description="Split the text into this many jobs; the parts add up exactly.")
     probe: int = Field(
         default=5120,
         ge=0,
         description=(
-            "Other tokens of the text, for the intrinsic dimension and for how alike checkpoints are; 0 for none."
+            "Further tokens of the text, for the intrinsic dimension and the similarity of checkpoints; 0 to skip both."
         ),
     )
     steps: int | None = Field(
-        default=None, ge=1, description="Length of training, if it goes on after the last checkpoint."
+        default=None, ge=1, description="Total training steps, if training continued after the last checkpoint."
     )
     keep: int | None = Field(
-        default=None, ge=1, description="Downloaded revisions to keep on disk at most; what was there before stays."
+        default=None,
+        ge=1,
+        description=("Maximum number of downloaded revisions to keep on disk; files that were already there stay."),
     )
     include_untrusted: bool = Field(
-        default=False, description="Draw curves through checkpoints that the integrity check would leave out."
+        default=False, description="Include in curves the checkpoints that the integrity check would leave out."
     )
 
 
@@ -191,8 +204,8 @@ class JobOptions(Settings):
 
     ray: str | None = Field(
         default=None,
-        description="`local`, `auto` (this machine's cluster) or an address; else one by one.",
+        description="Run jobs on Ray: `local`, `auto` (this machine's cluster) or an address. By default: one by one.",
     )
-    gpus: float = Field(default=0.0, ge=0, description="Share of a GPU for every job on Ray.")
-    memory: float | None = Field(default=None, gt=0, description="GiB of every job on Ray.")
-    retries: int = Field(default=1, ge=0, description="Tries after the first before a job counts as failed.")
+    gpus: float = Field(default=0.0, ge=0, description="Fraction of a GPU for each job on Ray.")
+    memory: float | None = Field(default=None, gt=0, description="Memory of each job on Ray, in GiB.")
+    retries: int = Field(default=1, ge=0, description="Times a job is retried before it counts as failed.")

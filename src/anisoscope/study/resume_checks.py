@@ -30,7 +30,7 @@ def config_digest(path: str | Path) -> str | None:
 
 
 def require_same_checkpoint(manifest: Mapping[str, Any], label: str, path: str, *, allow_pickle: bool = False) -> None:
-    """Raise if a checkpoint on this disk is not what it was when the history was hashed."""
+    """Raise if a checkpoint on this disk has changed since the history was hashed."""
     hashes, what = recorded(manifest, "hashes"), f"the checkpoint {path}"
     if label in hashes:
         _require(hashes[label], fingerprint(path, allow_pickle=allow_pickle).digest, what, manifest)
@@ -59,7 +59,7 @@ def require_same_model(manifest: Mapping[str, Any], key: str, path: Path, *, all
 def _require(then: Any, now: str | None, what: str, manifest: Mapping[str, Any]) -> None:
     if then != now:
         raise AnisoscopeError(
-            f"{what} is not what it was when {manifest.get('name', 'the run')} began; restore it, or begin a new run"
+            f"{what} has changed since {manifest.get('name', 'the run')} began; restore it, or begin a new run"
         )
 
 

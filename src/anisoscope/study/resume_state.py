@@ -23,7 +23,7 @@ def recorded(manifest: Mapping[str, Any], *keys: str) -> Any:
     for key in keys:
         if not isinstance(found, Mapping) or key not in found:
             raise AnisoscopeError(
-                f"the manifest of {manifest.get('name', 'the run')} lacks {'.'.join(keys)}: it cannot go on"
+                f"the manifest of {manifest.get('name', 'the run')} lacks {'.'.join(keys)}: it cannot be resumed"
             )
         found = found[key]
     return found
@@ -36,7 +36,7 @@ def require_progress(manifest: Mapping[str, Any]) -> None:
     if not fits or not isinstance(failed, Mapping) or not isinstance(hashes, Mapping):
         what = "done" if not fits else "failed" if not isinstance(failed, Mapping) else "hashes"
         raise AnisoscopeError(
-            f"the manifest of {manifest.get('name', 'the run')} holds a field {what} that is none: it cannot go on"
+            f"the manifest of {manifest.get('name', 'the run')} has an invalid field {what}: it cannot be resumed"
         )
 
 
@@ -53,9 +53,9 @@ def incomplete(name: str) -> Iterator[None]:
     try:
         yield
     except ValidationError as error:
-        raise AnisoscopeError(f"the manifest of {name} holds settings that are none: {told(error)}") from error
+        raise AnisoscopeError(f"the manifest of {name} holds invalid settings: {told(error)}") from error
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise AnisoscopeError(f"the manifest of {name} is incomplete ({error}): it cannot go on") from error
+        raise AnisoscopeError(f"the manifest of {name} is incomplete ({error}): it cannot be resumed") from error
 
 
 def resume_study(
@@ -69,7 +69,7 @@ def resume_study(
     run = open_run(path, write=True)
     try:
         if run.manifest.get("kind") != kind:
-            raise AnisoscopeError(f"{path} is a run of kind {run.manifest.get('kind')!r}, and none of {kind}")
+            raise AnisoscopeError(f"{path} is a run of kind {run.manifest.get('kind')!r}, not {kind}")
         run.require_current()
         needed = read(run)
         if is_done(run):

@@ -19,12 +19,12 @@ def as_begun(manifest: Mapping[str, Any], said: Callable[[str], None]) -> Iterat
     threads, lost = _threads(manifest), _differences(manifest)
     before = torch.get_num_threads()
     if threads is None:
-        lost = ["it does not say with how many threads it began", *lost]
+        lost = ["the number of threads at its start is not recorded", *lost]
     elif threads != before:
-        said(f"using {threads} torch thread(s), as the run began with, instead of {before}")
+        said(f"using {threads} torch thread(s), as at the start of the run, instead of {before}")
         torch.set_num_threads(threads)
     if lost:
-        said(f"the same bits as without the stop are not promised: {'; '.join(lost)}")
+        said(f"results may differ in their last bits from an uninterrupted run: {'; '.join(lost)}")
     try:
         yield
     finally:
@@ -41,7 +41,7 @@ def lost_bits(manifest: Mapping[str, Any], *, threads: int, begun: int | None) -
     """Why jobs of a study that goes on may differ in their last bits from those that are done, if they may."""
     lost = [] if begun in (None, threads) else [f"threads were {begun} and are {threads}"]
     lost += _differences(manifest)
-    return f"the same bits as without the stop are not promised: {'; '.join(lost)}" if lost else None
+    return f"results may differ in their last bits from an uninterrupted run: {'; '.join(lost)}" if lost else None
 
 
 def _threads(manifest: Mapping[str, Any]) -> int | None:

@@ -61,7 +61,7 @@ def known_rank(given: Any) -> Any:
     raise ValueError("must be a whole number of at least 1, a share of the variance such as 95%, or id")
 
 
-RANK = "Rank of the proxies: a number, 95% (of the variance) or id (TwoNN dimension), then found at every place."
+RANK = "Rank of the proxies: a number, or 95% (of the variance) or id (TwoNN dimension), both found for each site."
 Rank = Annotated[int | str, BeforeValidator(known_rank)]
 Words = Annotated[tuple[str, ...], BeforeValidator(split_commas)]
 Numbers = Annotated[tuple[int, ...], BeforeValidator(split_commas)]
@@ -79,7 +79,7 @@ class CommandOptions(Settings):
     """What every command takes: a TOML file with any of its options. What is given as a flag counts before it."""
 
     config: Path | None = Field(
-        default=None, description="A TOML file with any of these options, underscores for dashes; flags go first."
+        default=None, description="TOML file with any of these options (underscores for dashes); flags override it."
     )
 
     @model_validator(mode="before")
@@ -94,9 +94,9 @@ class RunOptions(CommandOptions):
     """What every command takes that makes a run."""
 
     out: str | None = Field(
-        default=None, description="Folder of the run, or an fsspec URL; by default runs/DATE-TIME-COMMAND."
+        default=None, description="Folder of the run, or an fsspec URL. By default: runs/DATE-TIME-COMMAND."
     )
-    report: bool = Field(default=True, description="Write report.html into the run, from its first rows on.")
+    report: bool = Field(default=True, description="Write report.html into the run, starting with its first rows.")
 
 
 class WithPlugins(Settings):
@@ -180,6 +180,6 @@ def read_toml(file: str | Path) -> dict[str, Any]:
     except OSError as error:
         raise AnisoscopeError(f"cannot read {file}: {error.strerror or error}") from error
     except RecursionError as error:
-        raise broken("a configuration must not be nested so deeply", file, "mend the file") from error
+        raise broken("a configuration must not be nested so deeply", file, "correct the file") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise broken("a configuration must be valid TOML", f"{file}: {error}", "mend the file") from error
+        raise broken("a configuration must be valid TOML", f"{file}: {error}", "correct the file") from error

@@ -287,7 +287,7 @@ def test_a_plan_is_trained_resumed_and_reported(tmp_path, quiet, monkeypatch):
     assert effects["istar 0.1", "isoscore_activations"]["value"] != 0
     page = make_report([str(tmp_path / "run")])
     assert "to the last bit" in page
-    assert "did not come to an end" in page
+    assert "did not finish." in page
     monkeypatch.setattr(arm_training, "_attached", real)
     again = resumed(tmp_path / "run", JobResources(), quiet)
     assert again.manifest["failed"] == {}
@@ -305,7 +305,7 @@ def test_a_dry_run_names_arms_jobs_time_disk_and_what_is_not_known(capsys, tmp_p
     file.write_text("\n".join([*lines, "[[arms]]", 'name = "istar"', 'kind = "istar"', "doses = [0.1, 0.2]"]))
     cli.main(["intervene", str(file), "--dry-run", "--seeds", "2"])
     out = capsys.readouterr().out
-    for words in ("weight of IStar", "8 trainings of 4 steps", "of disk", "--pilot RUN"):
+    for words in ("weight of IStar", "8 training runs of 4 steps", "of disk", "--pilot RUN"):
         assert words in out
     assert not list(Path(tmp_path).glob("*run*"))
 

@@ -194,7 +194,7 @@ def test_a_run_that_cannot_go_on_says_why(whole, tmp_path):
     changed = settings(tmp_path)
     pair(changed, Quiet(at), out=other)
     (tmp_path / "texts" / "000.txt").write_text("something else entirely, of a certain length " * 9, encoding="utf-8")
-    with pytest.raises(AnisoscopeError, match="is not what it was"):
+    with pytest.raises(AnisoscopeError, match="has changed since"):
         resume(other, Quiet())
     assert run.path
 

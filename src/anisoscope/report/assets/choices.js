@@ -65,7 +65,7 @@ function startChoices(plots) {
       speak(slot, all, text === undefined ? null : text);
     }
     if (!found) for (const slot of slots.filter((s) => s.name === "answer")) {
-      slot.place.replaceChildren(element("p", { class: "said open headline told" }, "The page has no words for these choices; choose others."));
+      slot.place.replaceChildren(element("p", { class: "said open headline told" }, "This page has no text for these choices; choose others."));
       slot.shows = undefined;
     }
     document.dispatchEvent(new CustomEvent("spoken"));

@@ -114,7 +114,7 @@ class Plot {
     group.append(element("span", { class: "name" }, control.label));
     const members = [];
     control.values.forEach((value, i) => {
-      const chip = element("button", { type: "button", class: "chip", title: "Shift: this one alone, or all again", "data-key": control.key, "aria-pressed": "true" });
+      const chip = element("button", { type: "button", class: "chip", title: "Shift-click: only this one, or all again", "data-key": control.key, "aria-pressed": "true" });
       const isColour = this.figure.colour === control.key, isDash = this.figure.dash === control.key;
       if (isColour || isDash) {
         const sample = node("svg", { width: 18, height: 10, "aria-hidden": "true" });
@@ -235,7 +235,7 @@ class Plot {
     const hidden = Object.values(this.state.hidden).some((values) => values.size);
     if (this.seed && this.seed !== ALL.seed) other.push(this.seed);
     if (!other.length && !hidden) return this.figure.alt;
-    return `${this.figure.title}${other.length ? `; chosen: ${other.join(", ")}` : ""}${hidden ? "; some lines are switched off" : ""}. Arrow keys read it out.`;
+    return `${this.figure.title}${other.length ? `; chosen: ${other.join(", ")}` : ""}${hidden ? "; some lines are switched off" : ""}. Use the arrow keys to read values.`;
   }
 
   point(event) {

@@ -75,7 +75,7 @@ def _rank_figure(context: Context, series: list[Series]) -> Figure:
         "ranks",
         "Over rank",
         "Enrichment over `haar` (odds ratio; the null is 1) and energy share (the null is K/D) of proxies of other "
-        "ranks, representation view, refitted at the step, the median over layers. Enrichment falls with rank where "
+        "ranks, representation view, refitted at each step, the median over layers. Enrichment falls with rank where "
         f"the leading directions carry the effect. {errors(context)} The interval is that of the median layer; the "
         "energy share has none within a seed.",
         f"Enrichment and energy share against rank at {', '.join(steps)}.",
@@ -128,7 +128,7 @@ def _methods(context: Context) -> Figure | None:
         "methods",
         "Over method and timing",
         "Enrichment (odds ratio; the null, dashed, is 1) of proxies made by other methods: PCA centred, SVD "
-        "uncentred, semi-NMF with codes ≥ 0, the mean direction alone, random directions; rolling (refitted) or "
+        "uncentred, semi-NMF with codes ≥ 0, the mean direction only, random directions; rolling (refitted) or "
         "anchored (fitted on the first 30 % and frozen, so late only). The median over layers and observations of "
         f"the window. {errors(context)}",
         "Enrichment by method and timing, early and late.",

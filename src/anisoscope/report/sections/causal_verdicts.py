@@ -75,8 +75,8 @@ def verdict_of(sentence: Sentence, rows: Sequence[Mapping[str, Any]]) -> tuple[s
     if equal == len(measured):
         return f"does not hold: {equal} {of} are equal to no effect, within the margin", "no"
     if equal:
-        return f"cannot tell: {equal} {of} are equal to no effect, the others do not decide", "open"
-    return "cannot tell" if len(measured) == 1 else f"cannot tell: none {of} decides", "open"
+        return f"cannot tell: {equal} {of} are equal to no effect, the others are undecided", "open"
+    return "cannot tell" if len(measured) == 1 else f"cannot tell: none {of} is decisive", "open"
 
 
 def _line(sentence: Sentence, rows: list[Row]) -> Text:
@@ -140,9 +140,10 @@ def price_figure(effects: list[Row]) -> Figure | None:
     return Figure(
         "price",
         "Effect and its price",
-        "One point an arm and dose: across, how much its held-out loss lies above the control's; up, its effect on the "
-        "outcome chosen, with Student's 95 % interval over seeds (from 3 on). Of arms with another corpus or objective "
-        "the loss is another number.",
+        "One point per arm and dose: across, how much its held-out loss lies above the control's; up, its effect "
+        "on the "
+        "outcome chosen, with Student's 95 % interval over seeds (from 3 on). For arms with another corpus or "
+        "objective, the loss is a different quantity.",
         "Effect of each arm on an outcome against its effect on held-out loss.",
         Axis("held-out loss, arm minus control, nats", fixed=True),
         Axis("effect", by={"key": "outcome"}, fixed=True),

@@ -19,11 +19,11 @@ from anisoscope.vocabulary import OUTCOMES, bin_subset
 
 LEGEND = (
     "✓ shown; ✗ the opposite is shown; = no effect, within the margin; ? cannot tell; – not measured. One rule: a "
-    "layer counts as above or below if its 95 % interval excludes the null and q ≤ 0.05; a model is what more than "
-    "half of its layers are. Point at a sign for its numbers; it leads to the evidence. Outcomes of a window are "
-    "averages over its observations; frequency and tangency are those of the last observation that has rows. Shapes "
-    "(phases, profile) are called by the rule of docs/report.md: ✓ is the shape that is claimed, ✗ a clear rise, fall "
-    "or the opposite shape, = flat within 5 %."
+    "layer counts as above or below if its 95 % interval excludes the null and q ≤ 0.05; a model has the outcome of "
+    "more than half of its layers. Hover over a sign for its numbers; it links to the evidence. Outcomes of a window "
+    "are averages over its observations; frequency and tangency are those of the last observation with rows. Shapes "
+    "(phases, profile) follow the rule of docs/report.md: ✓ is the claimed shape, ✗ a clear rise or fall or the "
+    "opposite shape, = flat within 5 %."
 )
 
 
@@ -126,7 +126,7 @@ def captured(subject: Subject, window: str, view: str = "representation") -> Res
             shares[name] = means[0]
     outcome = next((name for name, share in shares.items() if share > 0.5), "cannot tell")
     means = window_means(subject, window, [(row, row["value"], row["floor"]) for row in defined(found)])
-    said = "no chance level is known" if means is None else f"{percent(means[0])} where {percent(means[1])} is chance"
+    said = "no chance level is known" if means is None else f"{percent(means[0])}; chance level {percent(means[1])}"
     parts = ", ".join(f"{name} in {100 * share:.0f} %" for name, share in shares.items())
     return Result(outcome, "" if means is None else percent(means[0]), f"{said}; of layers and observations {parts}.")
 
@@ -149,7 +149,7 @@ def _updates(subject: Subject, view: str) -> Result:
         return MISSING
     seeds = len(effect.points) or 1
     if seeds < FEWEST_SEEDS:
-        why = f"an interval is over seeds only, from {FEWEST_SEEDS} on; there {'is' if seeds == 1 else 'are'} {seeds}"
+        why = f"intervals are over seeds and need {FEWEST_SEEDS}; there {'is' if seeds == 1 else 'are'} {seeds}"
         return Result("cannot tell", number(effect.value), f"Odds ratio {number(effect.value)}: {why}.")
     outcome = _merged(outcome_of_quotient(effect.low, effect.high, subject.margin))
     return Result(outcome, number(effect.value), f"Odds ratio {effect}.")
@@ -262,7 +262,10 @@ CLAIMS = (
         _captured,
     ),
     ClaimLine(
-        "Emerges early", "up to 30 % of training, more than before training", "figure-emergence", _over("early", "init")
+        "Emerges early",
+        "in the first 30 % of training, more than before training",
+        "figure-emergence",
+        _over("early", "init"),
     ),
     ClaimLine(
         "Persists",
@@ -272,32 +275,32 @@ CLAIMS = (
     ),
     ClaimLine(
         "Embedding updates",
-        "late, the optimiser's steps of the embedding lie in its main directions",
+        "late, the optimiser's updates of the embedding lie in its main directions",
         "numbers",
         _updates,
     ),
     ClaimLine(
         "Frequency",
-        "gradients of more frequent targets lie in the proxy more",
+        "the more frequent the target, the more of the gradient lies in the proxy",
         "figure-frequency-bins",
         _frequency,
     ),
     ClaimLine(
         "Tangency",
-        "the proxy holds local tangents, beyond a cloud of equal covariance without any",
+        "the proxy holds more local tangents than in a cloud of equal covariance without tangents",
         "figure-tangent-overlap",
         _tangency,
     ),
     ClaimLine("Two phases", "the intrinsic dimension turns once during training", "figure-dimension", _phases),
     ClaimLine(
         "Bell of anisotropy",
-        "the top share over layers peaks inside, at the last observation",
+        "the top share over layers peaks at an inner layer, at the last observation",
         "figure-isotropy",
         _profile("top_share"),
     ),
     ClaimLine(
         "Bell of dimension",
-        "the intrinsic dimension over layers peaks inside, at the last observation",
+        "the intrinsic dimension over layers peaks at an inner layer, at the last observation",
         "figure-dimension-layers",
         _profile("two_nn"),
     ),

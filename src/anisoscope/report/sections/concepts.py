@@ -30,8 +30,9 @@ def concepts_section(context: Context) -> Section:
         return Section("concepts", "Concepts", [Text("The run has no concepts of a semi-NMF proxy.")])
     intro = Text(
         "Semi-NMF writes activations as X ≈ Z·A with Z ≥ 0; a row of A is a concept, and the tokens with the largest "
-        "codes Z are listed, strongest first. On a cloud with an offset the span equals that of uncentred SVD: "
-        "concepts name directions inside it, and a different seed may cut it otherwise. Tokens are shown as text: ␣ "
+        "codes Z are listed, strongest first. On a cloud with an offset, the span equals that of uncentred SVD: "
+        "concepts are directions inside it, and a different seed may divide it differently. Tokens are shown as "
+        "text: ␣ "
         "is a space, controls are symbols."
     )
     finding = f"{sum(len(b.items) for b in blocks if isinstance(b, Concepts)):,} concepts with their strongest tokens."

@@ -15,7 +15,7 @@ def cost_in_words(rows: Iterable[Mapping[str, Any]]) -> str | None:
     """A line about all observations that say what they cost; None where none does.
 
     >>> cost_in_words([{"measure": "cost", "variant": "watched", "value": 1.5, "step": 0, "model": "m", "seed": 0}])
-    'watching 1.5 s, of 1 observation'
+    'watching 1.5 s, over 1 observation'
     """
     seconds: dict[str, float] = {}
     seen = set()
@@ -24,7 +24,7 @@ def cost_in_words(rows: Iterable[Mapping[str, Any]]) -> str | None:
             seconds[row["variant"]] = seconds.get(row["variant"], 0.0) + row["value"]
             seen.add((row.get("model"), row.get("seed"), row["step"]))
     parts = [f"{said} {_time(seconds[kind])}" for kind, said in _SAID.items() if seconds.get(kind)]
-    return f"{', '.join(parts)}, of {counted(len(seen), 'observation')}" if parts else None
+    return f"{', '.join(parts)}, over {counted(len(seen), 'observation')}" if parts else None
 
 
 def _time(seconds: float) -> str:

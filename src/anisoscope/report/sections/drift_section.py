@@ -33,14 +33,14 @@ def drift_section(context: Context, view: str = "representation") -> Section:
         "drift",
         "How far the proxy moves",
         "Mean principal angle in degrees between the proxy of an observation and that of the first (or the previous) "
-        "one, same fold of sequences; 0 is the same subspace. The null (dashed) is the mean angle between two random "
-        "subspaces of this rank and width. A rolling proxy that moves is told here from an effect that fades. "
+        "one, on the same fold of sequences; 0 is the same subspace. The null (dashed) is the mean angle between two "
+        "random subspaces of this rank and width. This separates a rolling proxy that moves from an effect that fades. "
         + (
             errors(context, ratio=False)
             if context.seeded > 1
-            else "Rows of the angle carry no interval, so there are no bands."
+            else "The rows of the angle have no intervals, so there are no bands."
         ),
-        f"Mean principal angle against {context.x_label}, one line a layer.",
+        f"Mean principal angle against {context.x_label}, one line per layer.",
         Axis(context.x_label, log=context.x_log),
         Axis("mean principal angle (degrees)"),
         series,

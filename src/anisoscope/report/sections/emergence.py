@@ -134,9 +134,9 @@ def _emergence(context: Context, series: list[Series]) -> Figure:
         "(dashed) is the null itself. A rolling proxy is refitted at each observation on one fold of sequences and "
         "judged on the other; an anchored one is fitted on the first 30 % of training, frozen, and judged only "
         "later. Layer 0 is what enters the first block. "
-        f"{errors(context)} Over `init` there is no number at step 0, "
-        "which is that null.",
-        f"Enrichment over {word_of(str(start['null']))} against {context.x_label}, one line a layer, for "
+        f"{errors(context)} Over `init`, there is no number at step 0, "
+        "which is that null itself.",
+        f"Enrichment over {word_of(str(start['null']))} against {context.x_label}, one line per layer, for "
         f"{' and '.join(models)}; the highest value is {number(highest)}, the null is 1.",
         Axis(context.x_label, log=context.x_log),
         Axis(ENRICHMENT, log=True),
@@ -172,13 +172,14 @@ def _loss(context: Context) -> Figure | None:
     return Figure(
         "loss",
         "Loss",
-        "Cross-entropy in nats a predicted token; solid: training batches, dashed: held-out text. The null (grey, "
-        "dashed) is the unigram entropy of the corpus: what a model reaches that knows only how often each token "
-        "occurs. A masked model predicts other positions than a causal one, so their losses are not comparable with "
+        "Cross-entropy in nats per predicted token; solid: training batches, dashed: held-out text. The null (grey, "
+        "dashed) is the unigram entropy of the corpus: the loss of a model that knows only how often each token "
+        "occurs. A masked model predicts different positions than a causal one, so their losses are not comparable "
+        "with "
         "each other. " + (errors(context, ratio=False) if context.seeded > 1 else "One seed, so no bands."),
         f"Loss over training: {ends}.",
         Axis(context.x_label, log=context.x_log),
-        Axis("loss (nats a token)"),
+        Axis("loss (nats per token)"),
         series,
         colour="model",
         dash="loss",

@@ -105,38 +105,38 @@ def _loss(subject: Subject) -> Found:
 
 EXPECTED = [
     Expectation(
-        "Before training, the proxy holds as much as random directions do, within the margin (representation view)",
-        "step 0: over random directions more than half of the layers are equal within the margin",
+        "Before training, the proxy holds as much as random directions, within the margin (representation view)",
+        "step 0: over random directions, more than half of the layers are equal within the margin",
         _before_training,
     ),
     Expectation(
-        "At the end of training it is above what it was before",
-        "late: over the untrained network more than half of the layers are above; the effect of each window is there",
+        "At the end of training, it is above its value before training",
+        "late: over the untrained network, more than half of the layers are above; shown is the effect in each window",
         _rises,
     ),
     Expectation(
-        "Labels permuted, with the same unigram law, put as much there within the margin, or more",
-        "early: over shuffled targets more than half of the layers are equal within the margin, or below",
+        "Permuted labels, with the same unigram law, put as much energy there within the margin, or more",
+        "early: over shuffled targets, more than half of the layers are equal within the margin, or below",
         _same_under_other_labels,
     ),
     Expectation(
-        "The weight view is above random directions before the first step, as the construction of G = Σ δxᵀ has it",
+        "The weight view is above random directions before the first step, as the construction of G = Σ δxᵀ implies",
         "step 0: SVD over random directions, more than half of the layers above",
         _forced,
     ),
     Expectation(
-        "Gradients and inputs paired anew give as much in the weight view within the margin, or more",
+        "With error signals and inputs re-paired, the weight view gives as much within the margin, or more",
         "late: SVD over inputs of other sequences, more than half of the layers equal within the margin, or below",
         _paired_anew,
     ),
     Expectation(
-        "Little of the gradient lies along the activation after the last block, as normalisation has it",
-        "radial share of the last block over the observations, beside chance (1/D); its rows have no interval",
+        "Little of the gradient lies along the activation after the last block, as normalisation implies",
+        "radial share of the last block over the observations, and chance (1/D); its rows have no interval",
         _radial,
     ),
     Expectation(
-        "The loss ends below that of knowing how often each token occurs",
-        "last loss (held-out, or else training) beside the unigram entropy; no margin was declared for a loss",
+        "The final loss is below that of a model that knows only how often each token occurs",
+        "last loss (held-out, or else training) and the unigram entropy; no margin was declared for a loss",
         _loss,
     ),
 ]
@@ -149,13 +149,13 @@ def expectations(context: Context) -> list[Block]:
     if not subjects or all(cell.small is None for row in rows for cell in row[1:]):
         return []
     caption = (
-        "Expectations come from earlier trainings of small pairs; they are not part of the verdict. Each that names a "
-        "null is judged by the outcomes of more than half of the layers over it, by the rule and the declared margin "
-        "above. The others are numbers without a verdict: read them yourself. Where an expectation does not hold, this "
-        "run differs from those."
+        "These expectations come from earlier training runs of small pairs; they are not part of the verdict. Those "
+        "that name a null are judged by the outcome of more than half of the layers over it, with the rule and the "
+        "declared margin above. The others are numbers without a verdict, left to the reader. Where an expectation "
+        "does not hold, this run differs from those."
     )
     columns = ["expectation", *(subject.label for subject in subjects)]
-    return [Table("expected", "Expected, and found", caption, columns, rows)]
+    return [Table("expected", "Expected and found", caption, columns, rows)]
 
 
 def _cell(found: Found, subject: Subject) -> Cell:

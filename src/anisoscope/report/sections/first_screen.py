@@ -21,7 +21,7 @@ Words = Callable[[Chosen, str], list[Section]]
 MOST_MODELS = 12
 """Models that are told one by one at most; of more the page shows rows and curves of one alone, not its words."""
 LEGEND = (
-    "✓ above the null and all before it; (✓) above, but after a null that is not passed; = equal within the "
+    "✓ above this null and every earlier one; (✓) above, but an earlier null is not passed; = equal within the "
     "margin; ✗ below; ? cannot tell; – not measured. Numbers: odds ratio pooled over layers; 1 is the null."
 )
 

@@ -42,19 +42,19 @@ CORRELATED = {
     "spread": "spread of contextual vectors",
 }
 FORKS = (
-    "Each of these has a fork that can decide its sign, so both sides are shown: distance to the plain centroid (every "
-    "type counts once) or to the one weighted by counts; bins by the token that went in or by the token that was asked "
-    "for, of equal tokens or of equal types. Counts are those of the text that was trained on (of the text read, for "
-    "finished models); types that never came are left out."
+    "Each of these involves a choice that can decide its sign, so both options are shown: distance to the plain "
+    "centroid (every type counts once) or to the one weighted by counts; bins by input token or by target token, with "
+    "equal numbers of tokens or of types. Counts are those of the training text (of the text read, for finished "
+    "models); types that never occur are left out."
 )
 BINS_RULE = (
-    "Types are ordered by count, cut into fifths. Enrichment: odds ratio of gradient energy inside the rolling "
-    "proxy over random directions, whose share is K/D in every bin. Share of lost isotropy: what a bin adds to that "
-    "part of the gradient's second moment that is not isotropic; it may be negative. Shares are of all tokens, also of "
-    "those in no bin: an encoder's mask, and for targets the positions that nothing was asked of. Spread: root mean "
-    "square distance of a type's contextual vectors to their mean, over that of the cloud. Visible curvature: "
-    "variance about the type's mean outside the proxy over that inside; with local tangents: off and along the local "
-    "tangent, around tokens of the bin, at the radius at which its types are seen. Both leave out first positions."
+    "Types are ordered by count and cut into fifths. Enrichment: odds ratio of gradient energy inside the rolling "
+    "proxy over random directions, whose share is K/D in every bin. Share of lost isotropy: the contribution of a bin "
+    "to the anisotropic part of the gradient's second moment; it may be negative. Shares are of all tokens, including "
+    "those in no bin: an encoder's mask and, for targets, positions without a prediction. Spread: root mean square "
+    "distance of a type's contextual vectors to their mean, over that of the cloud. Visible curvature: variance about "
+    "the type's mean outside the proxy over that inside; with local tangents: off and along the local tangent, around "
+    "tokens of the bin, at the radius at which its types are seen. Both leave out first positions."
 )
 
 
@@ -109,11 +109,11 @@ def _said(subject: Subject) -> list[str]:
         point = summarise(_last(subject.pick("frequency_correlation", tensor=tensor, variant="trajectory, spearman")))
         if point is not None and point.y is not None:
             sign = (
-                "frequent types move less, as pinning would have it"
+                "frequent types move less, as pinning predicts"
                 if point.high is not None and point.high < 0
                 else "frequent types move more, the opposite of pinning"
                 if point.low is not None and point.low > 0
-                else "which tells neither pinning nor its opposite"
+                else "which shows neither pinning nor its opposite"
             )
             parts.append(f"variance of the trajectory {interval(point.y, point.low, point.high)}: {sign}")
         if parts:
@@ -170,7 +170,7 @@ def _binned(context: Context) -> Figure | None:
     of_profile = context.of_profiles
     return Figure(
         "frequency-bins",
-        "By how frequent the token is" + (", layer by layer" if of_profile else ", over training"),
+        "By token frequency" + (", layer by layer" if of_profile else ", over training"),
         f"{BINS_RULE} {errors(context, rows=f'{context.units} (types for spread, curvature and the update)')}",
         f"{', '.join(measures).capitalize()} by fifth of frequency.",
         course_axis(context),
@@ -232,11 +232,12 @@ def _pinning(context: Context) -> Figure | None:
     ]
     return Figure(
         "frequency-correlations",
-        "How geometry goes with log count" + (", layer by layer" if context.of_profiles else ", over training"),
+        "Geometry against log count" + (", layer by layer" if context.of_profiles else ", over training"),
         "Correlation over types of log count with the chosen property. The variance of the trajectory is over all "
-        "observations so far, all alike: pinned types have little. Contextual vectors are averaged by type (those in "
-        "at least 4 sequences), and what the noise of such means adds to a distance or a trajectory is taken off. "
-        + errors(context, ratio=False, rows="types"),
+        "observations so far, equally weighted: pinned types have little. Contextual vectors are averaged by type "
+        "(those in at least 4 sequences), and the contribution of the noise of such means to a distance or a "
+        "trajectory is "
+        "subtracted. " + errors(context, ratio=False, rows="types"),
         "Correlations with log count.",
         course_axis(context),
         Axis("correlation with log count", fixed=True),
@@ -284,5 +285,5 @@ def _trends(context: Context) -> Table | None:
         "observation; rise and fall: the 95 % interval excludes no change. Bernas et al. (2026) expect enrichment to "
         "rise with frequency; the theory behind it expects spread and visible curvature to fall."
     )
-    columns = ["model", "measure", "bins", "factor a bin", "layers"]
+    columns = ["model", "measure", "bins", "factor per bin", "layers"]
     return Table("frequency-trends", "Trends across bins", caption, columns, rows, heads=3)

@@ -22,7 +22,7 @@ def gain_figure(context: Context) -> Figure | None:
         "IsoScore* of the gradient cloud after a subspace was removed (in D − K dimensions) minus before (in D), "
         "both under one reference, representation view, the median over layers. Tangent: the proxy is removed. "
         "Normal: the null, the mean over random subspaces orthogonal to the proxy. 0 is no gain. The score shrinks "
-        "the covariance by ζ = 0.2; the same without shrinkage (ζ = 0) stands beside it, because a fixed reference "
+        "the covariance by ζ = 0.2; the same without shrinkage (ζ = 0) is shown with it, because a fixed reference "
         "makes any nearly empty rest look isotropic. " + errors(context, ratio=False),
         f"Isotropy gain against {context.x_label} for {' and '.join(values_of(series, 'model'))}.",
         Axis(context.x_label, log=context.x_log),

@@ -10,7 +10,7 @@ from anisoscope.verdict import ABOVE, BELOW
 from anisoscope.vocabulary import EFFECTS, MEASURES
 
 _TONES: dict[str, Tone] = {"above": "yes", "below": "no"}
-_REST = "the others are equal, cannot be told, or were not measured."
+_REST = "the others are equal, undecided, or were not measured."
 
 
 def interventions_sections(source: Source) -> list[Section]:
@@ -58,9 +58,10 @@ def _null(source: Source, effects: list[Row]) -> Text:
         return Text("The plan has no arm that changes nothing.", "Null arm.", "open")
     if moved:
         what = listed([str(row["variant"]) for row in moved])
-        return Text(f"It differs from the control in {what}: trainings were not the same.", "Null arm.", "no")
+        return Text(f"It differs from the control in {what}: the training runs were not identical.", "Null arm.", "no")
     return Text(
-        "Another label with nothing changed: every outcome of every seed equals that of the control to the last bit.",
+        "A different label with nothing changed: every outcome of every seed equals that of the control to the "
+        "last bit.",
         "Null arm.",
         "yes",
     )
@@ -71,7 +72,7 @@ def _failed(source: Source) -> list[Text]:
     if not isinstance(failed, dict) or not failed:
         return []
     named = "; ".join(f"{name}: {why}" for name, why in list(failed.items())[:8])
-    return [Text(f"{counted(len(failed), 'training')} did not come to an end. {named}", "Failed.", "no")]
+    return [Text(f"{counted(len(failed), 'training run')} did not finish. {named}", "Failed.", "no")]
 
 
 def _table(name: str, title: str, rows: list[Row]) -> Table:
@@ -89,7 +90,8 @@ def _table(name: str, title: str, rows: list[Row]) -> Table:
         "logarithms. Outcomes: above or below (the interval excludes 0 and q ≤ 0.05, adjusted "
         "over the outcomes of an arm and dose), equal (the 90 % interval lies within the margin declared before the "
         "run), or cannot tell; below each, the smallest effect that plans of this size would find in 80 % of cases. "
-        "An arm with another objective or corpus has another loss, which is not compared with that of the control."
+        "The loss of an arm with another objective or corpus is a different quantity and is not compared with the "
+        "control."
     )
     return Table(name, title, caption, ["outcome", *arms], cells)
 
@@ -119,11 +121,11 @@ def _realised(rows: list[Row]) -> Table:
         for row in rows
     ]
     caption = (
-        "Of weights and rates: the slope of the new law of tokens on the corpus's own, over types, on logarithms; 1 "
-        "is the corpus. Of what was trained on: the exponent of the corpus's counts under which the tokens that were "
-        "asked for, by their weight, are likeliest. By its words: the exponent of the synthetic language under which "
-        "the words that were trained on are likeliest."
+        "For weights and rates: the slope of the new token law on that of the corpus, over types, in logarithms; 1 is "
+        "the corpus. For the training data: the exponent of the corpus counts under which the target tokens, weighted, "
+        "are most likely. By its words: the exponent of the synthetic language under which the training words are most "
+        "likely."
     )
     return Table(
-        "realised", "Token laws as realised", caption, ["arm and dose", "seed", "what", "asked", "realised"], made
+        "realised", "Token laws as realised", caption, ["arm and dose", "seed", "what", "requested", "realised"], made
     )

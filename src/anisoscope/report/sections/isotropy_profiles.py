@@ -92,9 +92,9 @@ def unequal(subject: Subject) -> str | None:
         max(row["n"] for row in rows if row["n"] is not None),
     )
     return (
-        f"{subject.label}: layer {layers} has {fewest:,} distinct points at the least where others have {most:,} "
-        "(duplicates are taken out, and a layer without context has one vector a type). Dimension may be compared at "
-        "equal n only: it is drawn, but left out of the bell and of the median over layers."
+        f"{subject.label}: layer {layers} has {fewest:,} distinct points at least, where others have {most:,} "
+        "(duplicates are removed, and a layer without context has one vector per type). Dimensions are comparable only "
+        "at equal n, so this layer is drawn but left out of the bell and of the median over layers."
     )
 
 
@@ -112,8 +112,8 @@ def below_one(subject: Subject) -> str | None:
     return (
         f"{subject.label}: TwoNN is below 1 at layer {layers}{when} (lowest "
         f"{number(min(row['value'] for row in rows))}). "
-        "No manifold has such a dimension. It is found where nearest neighbours are almost copies of one another, such "
-        "as one token in nearly one place; the number then says how unevenly close they are."
+        "No manifold has such a dimension. It occurs where nearest neighbours are almost copies of one another, such "
+        "as one token in nearly one place; the number then describes how unevenly close they are."
     )
 
 
@@ -200,7 +200,7 @@ def _isotropy(context: Context, series: list[Series]) -> Figure:
         + (
             errors(context, ratio=False)
             if context.seeded > 1 or any(p.low is not None for s in series for p in s.points)
-            else "Rows of these measures carry no interval here, so there are no bars."
+            else "The rows of these measures have no intervals here, so there are no bars."
         ),
         f"Layer profiles of {', '.join(measures)} for {' and '.join(values_of(series, 'model'))}.",
         Axis("layer (0: what enters the first block)", fixed=True),
@@ -260,11 +260,11 @@ def _bells(context: Context) -> Table | None:
                 rows.append([Cell(words), Cell(subject.label), *_bell(shapes, steps)])
     caption = (
         "A profile is a bell if its peak is at an inner layer and exceeds both ends by more than the error of the "
-        "difference, adjusted for the number of layers, and by 5 % of the largest size; a valley is the same upside "
-        "down; else it is rising or falling if its ends differ so, flat if all lies within 5 %, and else cannot be "
-        "told. At most 5 % of profiles that are noise are called a bell or a valley (docs/calibration.md). Prominence: "
-        "peak minus the higher end (valley: trough minus the lower end). Peak, ends and prominence are those of the "
-        "last observation. Activations, all tokens."
+        "difference, adjusted for the number of layers, and by at least 5 % of the largest size; a valley is the same "
+        "upside down. Otherwise it is rising or falling if its ends differ by that much, flat if all of it lies within "
+        "5 %, and otherwise “cannot tell”. At most 5 % of pure-noise profiles are called a bell or a valley "
+        "(docs/calibration.md). Prominence: peak minus the higher end (valley: trough minus the lower end). Peak, ends "
+        "and prominence are those of the last observation. Activations, all tokens."
     )
     columns = ["measure", "model", "before training", "last", "a bell in", "peak layer", "peak", "ends", "prominence"]
     return Table("bells", "The bell, measured", caption, columns, rows, heads=2) if rows else None

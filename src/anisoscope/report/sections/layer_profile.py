@@ -30,14 +30,14 @@ RULE = (
     "The rule: the peak is the layer with the largest mean over batches; its prominence is the peak minus the higher "
     "end, taken within each batch, with a 95 % interval (Student's t) over batches. A bell has its peak at an inner "
     "layer that exceeds both ends by more than the error of the difference, adjusted for the number of layers, and by "
-    "5 % of the largest size; a valley is the same upside down; else the profile is rising or falling if its ends "
-    "differ so, flat if all lies within 5 % of the ends, and else its shape cannot be told (docs/report.md; "
-    "docs/calibration.md says how often noise is called a bell). For the dimension, layers that rest on less than half "
-    "as many distinct vectors as others are left out."
+    "at least 5 % of the largest size; a valley is the same upside down. Otherwise the profile is rising or falling if "
+    "its ends differ by that much, flat if all of it lies within 5 % of the ends, and otherwise “cannot tell” "
+    "(docs/report.md; docs/calibration.md says how often noise is called a bell). For the dimension, layers with less "
+    "than half as many distinct vectors as others are left out."
 )
 SINK = (
     "The first position is an attention sink in many decoders: its activations can be many times larger than all "
-    "others, and then a single token a sequence decides measures of variance"
+    "others, and then a single token per sequence dominates measures of variance"
 )
 TWIN, TRAINED = 0, 1
 
@@ -222,7 +222,7 @@ def said(subject: Subject) -> list[Text]:
         ratio, moves = _ratio(subject, measure), _moves(whole[1], later[1])
         if with_first == without and moves and with_first in ("bell", "valley"):
             text = (
-                f"the profile of the {words} is a {with_first} with first positions and without them, but another one: "
+                f"the profile of the {words} is a {with_first} with and without first positions, but not the same one: "
                 f"it turns at layer {number(whole[1]['value'])} with them and at {number(later[1]['value'])} without. "
             )
             text += (
@@ -231,13 +231,15 @@ def said(subject: Subject) -> list[Text]:
             found.append(Text(text, f"{subject.label}:", "open"))
             continue
         if with_first == without:
-            text = f"the profile of the {words} is {_a(with_first)} with first positions and without them."
+            text = f"the profile of the {words} is {_a(with_first)} with and without first positions."
             text += f" Leaving them out changes a layer by a factor of up to {number(ratio)}." if ratio else ""
             found.append(Text(text, f"{subject.label}:", "plain"))
             continue
         text = f"the profile of the {words} is {_a(with_first)} with first positions and {_a(without)} without them. "
         if ratio is not None and ratio <= 1 + SMALLEST:
-            text += f"But no layer changes by more than a factor of {ratio:.3f}: the name differs more than the curves."
+            text += (
+                f"But no layer changes by more than a factor of {ratio:.3f}: the names differ more than the curves do."
+            )
         else:
             text += (
                 f"Leaving them out changes a layer by a factor of up to {number(ratio)}. " if ratio is not None else ""
@@ -264,5 +266,5 @@ def _ratio(subject: Subject, measure: str) -> float | None:
 
 def _a(word: str) -> str:
     if word == "cannot tell":
-        return "of a shape that cannot be told"
+        return "of undecided shape"
     return f"a {word}" if word in ("bell", "valley") else word

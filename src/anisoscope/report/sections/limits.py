@@ -25,10 +25,10 @@ def _seeds(judged: Sequence[LadderFinding]) -> str:
         return ""
     fewest = min(len(f.seeds) for f in judged)
     if fewest == 1:
-        return "How much results differ between trainings: there is one seed."
+        return "How much results vary between training runs: there is only one seed."
     if fewest < FEWEST_SEEDS:
-        return f"How much results differ between trainings: {fewest} seeds give no interval ({FEWEST_SEEDS} would)."
-    return f"What a rare training does: intervals are over {fewest} seeds."
+        return f"How much results vary between training runs: {fewest} seeds give no interval ({FEWEST_SEEDS} would)."
+    return f"How an unusual training run behaves: intervals are over {fewest} seeds."
 
 
 def _smallest(judged: Sequence[LadderFinding]) -> str:
@@ -42,18 +42,18 @@ def _smallest(judged: Sequence[LadderFinding]) -> str:
             parts.append(f"{'no plausible size' if ratio == NO_SIZE else ratio} over {gives(null)}")
     if parts:
         return (
-            "Whether there are smaller effects than these, which a single layer shows in 80 % of repetitions: odds "
-            f"ratio {listed(parts)}."
+            "Whether there are effects smaller than those that a single layer shows in 80 % of repetitions (odds ratio "
+            f"{listed(parts)})."
         )
     least = smallest_ratio(list(judged), nulls[0]) if nulls else None
     if least == NO_SIZE:
         return "Whether there is an effect: none of a plausible size would have been found in a single layer."
     if least is not None:
         return (
-            f"Whether there are effects below an odds ratio of {least}, which a single layer shows in 80 % of "
-            "repetitions."
+            f"Whether there are effects below an odds ratio of {least}, the smallest that a single layer shows in 80 % "
+            "of repetitions."
         )
-    return "How small an effect it would have seen: its rows do not say." if judged else ""
+    return "How small an effect it could have detected: its rows do not say." if judged else ""
 
 
 def _not_run(judged: Sequence[LadderFinding]) -> str:
@@ -68,7 +68,7 @@ def _not_run(judged: Sequence[LadderFinding]) -> str:
     if not missing:
         return ""
     parts = [f"{hides(null)}{f' ({min(why)})' if why else ''}" for null, why in missing.items()]
-    return f"What these nulls give, which were not run: {listed(parts)}."
+    return f"What the nulls that were not run would give: {listed(parts)}."
 
 
 def _windows(found: Sequence[LadderFinding]) -> str:
@@ -78,7 +78,7 @@ def _windows(found: Sequence[LadderFinding]) -> str:
         if f.window in JUDGED and f.verdict is None and f.window in windows_of(f.subject):
             missing.setdefault(f.subject.label, []).append(f.window)
     parts = [f"{who} {listed(windows)}" for who, windows in missing.items()]
-    return f"What happens where nothing was observed: {'; '.join(parts)}." if parts else ""
+    return f"What happens in windows without observations: {'; '.join(parts)}." if parts else ""
 
 
 def _scope(context: Context) -> str:
@@ -88,4 +88,4 @@ def _scope(context: Context) -> str:
     if not known and not widths:
         return ""
     about = [*known, *(f"width {width}" for width in widths)]
-    return f"What other text or larger models do: all is about {listed(about)}."
+    return f"How other text or larger models behave: this run covers {listed(about)} only."

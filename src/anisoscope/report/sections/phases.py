@@ -25,7 +25,8 @@ from anisoscope.report.tree import (
 RULE = (
     "The rule: take the median over layers of about equal n at each observation. Two phases are seen if its highest "
     "(or lowest) value lies strictly inside training and differs from both the first and the last by more than the "
-    "error of the difference, adjusted for the number of observations, and by 5 % of the largest size (docs/report.md)."
+    "error of the difference, adjusted for the number of observations, and by at least 5 % of the largest size "
+    "(docs/report.md)."
 )
 WORDS = {
     "bell": "two phases: it first rises, then falls",
@@ -45,7 +46,7 @@ def phases_section(context: Context) -> Section:
         return Section("phases", "Dimension over training", words, _finding(told))
     series = [s for subject in context.subjects for s in _curves(context, subject)]
     if not series:
-        text = "The run has no rows of intrinsic dimension, so its course over training is not known."
+        text = "The run has no rows of intrinsic dimension, so its course over training is unknown."
         return Section("phases", "Dimension over training", [Text(text)])
     blocks: list[Block] = [phase(context, subject) for subject in context.subjects]
     layers = sorted((v for v in values_of(series, "layer") if v != "median"), key=int)
@@ -58,10 +59,11 @@ def phases_section(context: Context) -> Section:
     figure = Figure(
         "dimension",
         "Intrinsic dimension over training",
-        "TwoNN dimension of a fixed held-out probe, one line a layer and the median over layers. The null (dashed) "
-        "is the median before training, the `init` of this measure. Finite samples bias it downwards, alike at equal "
+        "TwoNN dimension of a fixed held-out probe, one line per layer, and the median over layers. The null (dashed) "
+        "is the median before training, the `init` of this measure. Finite samples bias it downwards, equally at equal "
         "n. " + errors(context, ratio=False, rows="the points of the probe"),
-        f"TwoNN dimension against {context.x_label}, one line a layer, for {' and '.join(values_of(series, 'model'))}.",
+        f"TwoNN dimension against {context.x_label}, one line per layer, for "
+        f"{' and '.join(values_of(series, 'model'))}.",
         Axis(context.x_label, log=context.x_log),
         Axis("TwoNN dimension", log=spread_out(series)),
         series,
@@ -117,7 +119,7 @@ def phase(context: Context, subject: Subject) -> Text:
         parts.append(f"to {_said(turn)} at step {number(turn.x)}")
     parts.append(f"to {_said(judged.last)} at step {number(judged.last.x)}")
     running = (
-        "" if subject.source.status == "finished" else " The run is not finished, so a second phase may be yet to come."
+        "" if subject.source.status == "finished" else " The run is not finished, so a second phase may still come."
     )
     tone: Tone = "yes" if judged.word in ("bell", "valley") else "plain"
     return Text(f"{WORDS[judged.word]} (median over layers {' '.join(parts)}).{running}", f"{subject.label}:", tone)

@@ -39,19 +39,17 @@ def status(context: Context) -> list[Text]:
         reached = f"{counted(len(source.rows), 'row')} so far" if source.is_theory else reached  # there are no steps
         tone: Tone = "open"
         if source.status == "running":
-            text = f"this run is still in progress ({reached}). Everything below is about what is there so far."
+            text = f"this run is still in progress ({reached}). Everything below describes the rows so far."
             found.append(Text(text, head, tone))
         elif source.status != "finished":
             reason = source.manifest.get("reason")
             why = f" It failed: {reason}." if isinstance(reason, str) else ""
-            found.append(
-                Text(f"this run did not come to its end: its status is {source.status} ({reached}).{why}", head, "no")
-            )
+            found.append(Text(f"this run did not finish: its status is {source.status} ({reached}).{why}", head, "no"))
         if source.damaged:
             damaged = f"{counted(len(source.damaged), 'part')} of the run could not be read and are left out: "
             found.append(Text(damaged + ", ".join(source.damaged[:5]), head, "no"))
         if source.strays:
-            strays = f"{counted(len(source.strays), 'file')} in the folder are no parts of the run and are left out: "
+            strays = f"{counted(len(source.strays), 'file')} in the folder are not part of the run and are left out: "
             found.append(Text(strays + ", ".join(source.strays[:5]), head, "no"))
         if not source.rows:
             found.append(Text("the run has no rows.", head, tone))
@@ -73,7 +71,7 @@ def untrusted(source: Source) -> list[str]:
             "integrity says why."
         )
     if isinstance(failed, dict) and failed:
-        found.append(f"{counted(len(failed), 'job')} failed, and curves go on without: {', '.join(failed)}.")
+        found.append(f"{counted(len(failed), 'job')} failed and are missing from curves: {', '.join(failed)}.")
     return found
 
 
@@ -104,7 +102,7 @@ def integrity_section(context: Context) -> Section | None:
         if rows:
             caption = (
                 "Every tensor of every checkpoint was hashed. Public histories are not always what their labels say: "
-                "branches that serve other weights, whole or in part, would make a curve silently flat."
+                "branches that serve other weights, whole or in part, would silently flatten a curve."
             )
             columns = ["checkpoint", "finding", "", "what was found"]
             blocks.append(Table(f"integrity-{source.label}", "PartialEvaluation", caption, columns, rows))
@@ -125,8 +123,8 @@ def provenance_section(context: Context, thinned: int | None) -> Section:
     if thinned is not None:
         blocks.append(
             Text(
-                f"To keep the page under 5 MB, curves show {thinned} observations at most, evenly spread; the first "
-                "and the last are among them."
+                f"To keep the page under 5 MB, curves show at most {thinned} observations, evenly spaced, including "
+                "the first and the last."
             )
         )
     return Section("provenance", "Provenance", blocks, "; ".join(map(_finding, context.sources)) + ".")
@@ -152,7 +150,7 @@ def _table(source: Source) -> Table:
     lines += [("cost of watching", cost)] if cost else []
     lines += _flat("config", config) if config else [("config", "none recorded")]
     rows = [[Cell(key), Cell(text)] for key, text in lines]
-    caption = "As the manifest of the run says; what it does not say is not shown."
+    caption = "From the manifest of the run; entries that it lacks are not shown."
     return Table(f"provenance-{source.label}", source.label, caption, ["what", "value"], rows)
 
 
@@ -204,7 +202,7 @@ def _notes(source: Source) -> Table | None:
         [Cell(note), Cell(f"{n:,}"), Cell(", ".join(sorted(measures[note])))] for note, n in notes.most_common(NOTES)
     ]
     left = f" {len(notes) - NOTES:,} rarer ones are not shown." if len(notes) > NOTES else ""
-    caption = f"Notes that rows carry, with how many rows and of which measures.{left}"
+    caption = f"Notes on rows, with the number of rows and their measures.{left}"
     return Table(f"notes-{source.label}", "Notes on rows", caption, ["note", "rows", "measures"], rows)
 
 
@@ -222,5 +220,5 @@ def _skipped(source: Source) -> Table | None:
         [Cell(why), Cell(f"{n:,}"), Cell(", ".join(map(str, sorted(set(steps[why]))[:12])))]
         for why, n in reasons.items()
     ]
-    caption = "Observations that were due and did not come about."
+    caption = "Observations that were due but were skipped."
     return Table(f"skipped-{source.label}", "Skipped observations", caption, ["reason", "times", "steps"], rows)

@@ -55,7 +55,7 @@ def _finding(context: Context) -> str:
         outcomes = [_merged(row["outcome"]) for row in rows if row["null"] == "haar"]
         if outcomes:
             parts.append(f"{subject.label} {outcomes.count('above')} of {len(outcomes)}")
-    what = "Places (layers and ranks) where removing the proxy costs more than removing as much of random directions"
+    what = "Sites (layers and ranks) where removing the proxy costs more than removing as many random directions"
     return f"{what}: {', '.join(parts)}." if parts else ""
 
 
@@ -71,8 +71,8 @@ def _said(subject: Subject) -> list[Text]:
             parts.append(f"{word_of(control)}: {words}")
         head = f"{subject.label}, rank {rank}:"
         text = (
-            "removing the proxy against removing as much of a control (equal displacement), layers by outcome: "
-            f"{'; '.join(parts)}. Above: the proxy costs more than directions that move the stream as far."
+            "removing the proxy compared with removing a control at equal displacement, layers by outcome: "
+            f"{'; '.join(parts)}. Above: the proxy costs more than directions that move the stream equally far."
         )
         found.append(Text(text, head, "plain"))
     return found
@@ -84,12 +84,13 @@ def _costs(context: Context) -> Figure:
     return _figure(
         "removal-cost",
         "What removing directions costs, by layer",
-        "Mean loss of a token with directions removed from the stream after one block, minus without, in nats. The "
-        "proxy is fitted on one fold of the text and removed from the other. Controls of equal rank are removed "
-        "whole; random ones are means over draws, whose intervals hold the error of the draws too. The whole stream, "
-        f"replaced by its mean, is the scale. Removed from {_removed_from(context)}. "
+        "Mean loss per token with directions removed from the stream after one block, minus without removal, in nats. "
+        "The proxy is fitted on one fold of the text and removed from the other. Controls of equal rank are removed "
+        "whole; random ones are means over draws, and their intervals include the error of the draws. Replacing the "
+        "whole "
+        f"stream by its mean gives the scale. Removed from {_removed_from(context)}. "
         f"Bands and bars are 95 % intervals, paired, over {context.units}.",
-        "loss, nats a token",
+        "loss, nats per token",
         series,
         colour="removed",
         toggle=[Control("removed", "Removed", kinds)],
@@ -103,14 +104,14 @@ def _excesses(context: Context) -> Figure:
         "What the proxy costs above its controls",
         "Cost of removing the proxy minus that of a control, token by token. Removed whole, a proxy of large variance "
         "costs most because it is large; at equal displacement the larger of the two is removed in part, so that both "
-        "move a token equally far (root mean square). By frequency: quantiles of tokens by how often the token that "
-        f"was asked for comes in the text. Bands and bars are 95 % intervals, paired, over {context.units}.",
-        "difference, nats a token",
+        "move a token equally far (root mean square). By frequency: quantiles of tokens by how often the target "
+        f"token occurs in the text. Bands and bars are 95 % intervals, paired, over {context.units}.",
+        "difference, nats per token",
         series,
         colour="null",
         choose=[
             Control("compared", "Compared", [_EQUAL, _WHOLE], _EQUAL),
-            Control("tokens", "Tokens asked for", values_of(series, "tokens"), _ALL),
+            Control("tokens", "Target tokens", values_of(series, "tokens"), _ALL),
         ],
         toggle=[Control("null", "Controls", list(REMOVAL_CONTROLS))],
     )
@@ -195,7 +196,7 @@ def _table(context: Context) -> Table:
             cells += [Cell(number(shares.get(_key(row)))), Cell(interval(row["value"], row["low"], row["high"]))]
             rows.append([*cells, *(_compared(excess.get((*_key(row)[:-1], control))) for control in REMOVAL_CONTROLS)])
     caption = (
-        "The cost of the proxy in nats a token with its 95 % interval, the share of the stream's variance that was "
+        "The cost of the proxy in nats per token with its 95 % interval, the share of the stream's variance that was "
         "removed, and the difference to each control at equal displacement. Outcomes: above, below or equal (the 90 % "
         "interval lies within the margin declared before the run); q is adjusted over layers. The last step."
     )

@@ -15,8 +15,8 @@ from anisoscope.vocabulary import ladder_of
 
 CAPTION = (
     "Odds ratio of each run over that of the first, in the last window (late), pooled over layers; 1 is no difference. "
-    "The interval combines those of the two as independent ones (Zou & Donner 2008); where a run has no interval there "
-    "is none. Of runs of one seed it does not hold what another training would give. Not adjusted over lines."
+    "The interval combines those of the two runs as independent (Zou & Donner 2008); if a run has none, there is none. "
+    "For runs of one seed, it does not cover the variation between training runs. Not adjusted over lines."
 )
 
 
@@ -26,7 +26,7 @@ def comparison_section(context: Context, view: str = "representation") -> Sectio
         return None
     settings, headlines = _settings(context), _headlines(context, view)
     blocks: list[Block] = [settings] if settings is not None else [Text("The runs have the same settings.")]
-    blocks += [headlines] if headlines is not None else [Text("There is no window that two runs have in common.")]
+    blocks += [headlines] if headlines is not None else [Text("No two runs have a window in common.")]
     many = 0 if settings is None else len(settings.rows)
     apart = 0 if headlines is None else sum(cell.tone == "part" for row in headlines.rows for cell in row)
     finding = f"{many} settings differ; {apart} differences of the headline have an interval that excludes 1."
@@ -45,7 +45,7 @@ def _settings(context: Context) -> Table | None:
     if not rows:
         return None
     columns = ["setting", *(source.label for source in context.sources)]
-    return Table("settings", "Settings that differ", "As the manifests say.", columns, rows)
+    return Table("settings", "Settings that differ", "From the manifests.", columns, rows)
 
 
 def _headlines(context: Context, view: str) -> Table | None:

@@ -26,17 +26,18 @@ PREMISE = {
 }
 _PREMISE_SAID = dict.fromkeys(ABOVE, "holds") | {"equal": "holds up to the margin (the two are equal within it)"}
 _PREMISE_SAID |= dict.fromkeys(BELOW, "fails") | {"equal, below 1": "fails by less than the margin"}
-_PREMISE_SAID |= {"cannot tell": "cannot be told", "not measured": "was not measured"}
+_PREMISE_SAID |= {"cannot tell": "is undecided", "not measured": "was not measured"}
 _OLD_PREMISE = {"holds": "above", "fails": "below"}
 LEVEL = 0.05
 DASHED = ("elliptical", "gaussian", "random signs")
 OVERLAP_CAPTION = (
-    "Tangents are estimated by local PCA around some tokens of one fold; shown is the share of them inside the "
-    "proxy that was fitted on the other fold. Random proxies hold K/D. Local PCA finds wide directions, and "
-    "so does the proxy, so the control that counts is a cloud of the same covariance and radii and random directions "
-    "otherwise (an elliptical one; dashed, in the colour of the layer): it has no tangents, and "
-    "what the proxy holds of its neighbourhoods comes of variance and tails. A difference counts only where a test "
-    "over several such clouds rejects (q ≤ 0.05 over layers); clusters can make one too. First positions are left out. "
+    "Tangents are estimated by local PCA around some tokens of one fold; shown is their share inside the proxy "
+    "fitted on the other fold. Random proxies hold K/D. Local PCA finds wide directions, and "
+    "so does the proxy, so the relevant control is a cloud of the same covariance and radii with otherwise random "
+    "directions (elliptical; dashed, in the colour of the layer): it has no tangents, so the share "
+    "of its neighbourhoods inside the proxy comes from variance and tails alone. A difference counts only where a test "
+    "over several such clouds rejects (q ≤ 0.05 over layers); clusters can also cause one. First positions are "
+    "left out. "
 )
 PREMISE_CAPTION = (
     "γ: norm of the sum over tokens of parts of a weight gradient, over the sum of their norms; 1 is no cancellation. "
@@ -111,15 +112,15 @@ def _tangency_said(rows: list[Row]) -> str:
         if outcome is not None:
             by_layer.setdefault(str(row["layer"]), []).append(outcome)
     if not by_layer:
-        return "The difference was not tested: tangency itself is not shown."
+        return "The difference was not tested, so tangency itself is not shown."
     # Of several seeds, more than half must agree.
     above, below = (
         [layer for layer, outcomes in by_layer.items() if 2 * outcomes.count(side) > len(outcomes)]
         for side in ("above", "below")
     )
-    less = f" At layer {listed(below)} it holds less of them than in those clouds." if below else ""
+    less = f" At layer {listed(below)}, it holds less of them than in those clouds." if below else ""
     if not above:
-        return f"At no layer is more than in those clouds shown, so tangency itself is not shown.{less}"
+        return f"No layer is shown to hold more than those clouds do, so tangency itself is not shown.{less}"
     many = f"{len(above)} of {counted(len(by_layer), 'layer')}, q ≤ {LEVEL:g}"
     return f"It holds more of them than in those clouds at layer {listed(above)} ({many}).{less}"
 
@@ -130,7 +131,7 @@ def _curvature_said(subject: Subject) -> list[str]:
     told = [row for row in defined(_last(subject, "curvature", "rms")) if row["low"] is not None]
     if not told:
         why = (every[-1]["note"] or "no number").removeprefix("cannot tell: ") if every else ""
-        return [f"curvature cannot be told at any layer: {why}."] if every else []
+        return [f"curvature is undecided at every layer: {why}."] if every else []
     point, step = summarise(told), told[0]["step"]
     assert point is not None
     earlier = step is not None and step < max(row["step"] for row in every if row["step"] is not None)
@@ -165,7 +166,7 @@ def _premise_said(rows: list[Row]) -> list[str]:
     said = f"the theory's premise (tangent gradients cancel no more than normal ones) {'; '.join(parts)}."
     if least:
         seen = number(sorted(least)[(len(least) - 1) // 2])
-        said += f" A quotient γᵀ/γᴺ of about {seen}, or its inverse, would have been seen in 80 % of repetitions"
+        said += f" A quotient γᵀ/γᴺ of about {seen}, or its inverse, would have been found in 80 % of repetitions"
         said += " (median of the layers that cannot tell and have one)."
     return [said]
 

@@ -49,7 +49,7 @@ def type_scatter(context: Context) -> Figure | None:
         "frequency-scatter",
         "Log count against distance to the centroid",
         "Some types from the rarest to the most frequent, with the least-squares line. The centroid is the "
-        "mean of the rows of all types that came, each once (plain) or by their counts (weighted). Correlations over "
+        "mean of the rows of all types that occur, each once (plain) or by their counts (weighted). Correlations over "
         "all types of the sample, with intervals, are in the text above and in the rows of the run.",
         "Distance of embeddings to their centroid against the count of the type, with a fitted line.",
         Axis("count in the text", log=True, fixed=True),

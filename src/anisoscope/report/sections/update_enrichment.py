@@ -13,10 +13,11 @@ from anisoscope.report.tree import Axis, Block, Cell, Control, Figure, Gap, Sect
 from anisoscope.report.window_effects import FEWEST_SEEDS
 from anisoscope.vocabulary import NULLS, PROXIES, TENSORS, VIEWS, WINDOWS, rank_of
 
-TITLE = "Where the embedding goes"
+TITLE = "Where the embedding moves"
 RULE = (
-    "An update is no function of the observed sequences alone (it holds the optimiser's memory of earlier steps), so "
-    "there is no interval within a seed, and none over labels permuted: no step was taken on those. Intervals are over "
+    "An update depends on more than the observed sequences (on the optimiser's state from earlier steps), so there "
+    "is no "
+    "interval within a seed, and no null of permuted labels: no step was taken on those. Intervals are over "
     f"seeds, from {FEWEST_SEEDS} on."
 )
 
@@ -91,8 +92,8 @@ def _figure(context: Context, subject: Subject, series: list[Series]) -> Figure:
     return Figure(
         "updates",
         "Enrichment of the embedding's updates",
-        "Energy of rows of the embedding's update inside the proxy that was fitted on the embedding before it, as an "
-        f"odds ratio over the null (dashed: 1), one row a type, folds by type. {meanings}. {errors(context)}",
+        "Energy of rows of the embedding's update inside the proxy fitted on the embedding before it, as an "
+        f"odds ratio over the null (dashed: 1), one row per type, folds by type. {meanings}. {errors(context)}",
         f"Enrichment of the embedding's updates and gradients against {context.x_label}.",
         Axis(context.x_label, log=context.x_log),
         Axis("enrichment (odds ratio)", log=True),
@@ -124,7 +125,7 @@ def _table(subjects: Sequence[Subject]) -> Table:
                 rows.append(cells + [_cell(subject, tensor, window, null) for null in nulls])
     caption = (
         "Share of the energy inside the proxy, and odds ratios over each null: medians over the observations of a "
-        "window, for the proxy, timing and tokens that the verdict rests on. – where a null cannot be had."
+        "window, for the proxy, timing and tokens of the verdict. –: the null is not available."
     )
     columns = ["model", "tensor", "window", "energy share", *(f"over {null}" for null in nulls)]
     return Table("updates-numbers", "Updates in numbers", caption, columns, rows, heads=3)

@@ -18,8 +18,8 @@ from anisoscope.vocabulary import EARLY, LATE, NULLS, OUTCOMES, VIEWS, ladder_of
 
 MEANING = {null.name: null.otherwise for null in NULLS.values() if null.ladder}
 CLAIM = (
-    "The claim under test (Bernas et al. 2026, arXiv:2604.08764): low-rank directions fitted on "
-    "activations, the tangent proxy, hold more of the true gradient's energy than the nulls below give."
+    "The claim under test (Bernas et al. 2026, arXiv:2604.08764): a few directions fitted on activations (the tangent "
+    "proxy) hold more of the true gradient's energy than each of the nulls below gives."
 )
 
 
@@ -29,18 +29,18 @@ def rule(context: Context) -> str:
     return (
         f"The rule. One layer against one null: above or below if the 95 % interval of the odds ratio excludes 1 and q "
         f"≤ {ALPHA} (Benjamini-Hochberg over layers); equal if the 90 % interval lies inside the margin, 1/m to m with "
-        f"m = {margins} in odds, declared before the run; else it cannot be told, and the smallest odds ratio that "
-        "would have been found in 80 % of repetitions stands beside it. Each layer passes nulls in order; a model "
-        "reaches the greatest height that more than half of its layers reach. Pooled: the mean log odds ratio over "
-        "layers, with its interval over sequences or documents, which all layers share; it may be above where the "
-        f"count of layers is not. Mixed: at least {100 * MIXED:.0f} % of the layers above and as many below. Windows: "
-        f"before (step 0), early (up to {100 * EARLY:.0f} %), middle, late (from {100 * LATE:.0f} %); an observation "
-        "weighs as many steps as are nearer to it than to any other, and counts are averages over the window. The "
-        "headline takes models and windows together: q is adjusted over the layers of one model, view, null and "
-        "observation, not again over models and windows. Several seeds: counts are averages over them too; effects "
-        "are the mean over seeds with Student's interval from three seeds on, below that the single values. How often "
-        "such verdicts are wrong: "
-        "docs/calibration.md."
+        f"m = {margins} in odds, declared before the run; otherwise cannot tell, with the smallest odds ratio that "
+        "would have been found in 80 % of repetitions. Each layer passes nulls in order; a model reaches the greatest "
+        "height that more than half of its layers reach. Pooled: the mean log odds ratio over layers, with an interval "
+        "over sequences or documents, which all layers share; it can be above even where most layers are not. "
+        f"Mixed: at least {100 * MIXED:.0f} % of the layers are above and at least {100 * MIXED:.0f} % below. "
+        "Windows: before "
+        f"(step 0), early (up to {100 * EARLY:.0f} %), middle, late (from {100 * LATE:.0f} %); an observation is "
+        "weighted by the number of steps that are nearer to it than to any other, and counts are averages over the "
+        "window. The headline takes models and windows together: q is adjusted over the layers of one model, view, "
+        "null and observation, not again over models and windows. With several seeds, counts are also averaged over "
+        "seeds; effects are the mean over seeds with Student's t interval (three seeds or more), or else the single "
+        "values. How often such verdicts are wrong: docs/calibration.md."
     )
 
 
@@ -80,9 +80,9 @@ def headline(found: list[LadderFinding], view: str = "representation") -> Text:
     judged = [f for f in found if f.verdict is not None and f.window in JUDGED]
     said = _headline(judged, view)
     mixed = [f.label.replace(", ", " ") for f in judged if f.verdict is not None and f.verdict.mixed_and_passed]
-    text = said.text + (f" Mixed: in {listed(mixed)} some layers lie below a null that most pass." if mixed else "")
+    text = said.text + (f" Mixed: in {listed(mixed)}, some layers lie below a null that most pass." if mixed else "")
     small = [f.label.replace(", ", " ") for f in judged if f.height and _is_small(f)]
-    text += f" In {listed(small)} the pooled odds ratio over `haar` lies within the margin." if small else ""
+    text += f" In {listed(small)}, the pooled odds ratio over `haar` lies within the margin." if small else ""
     return replace(said, text=text)
 
 
@@ -110,7 +110,7 @@ def _headline(judged: list[LadderFinding], view: str) -> Text:
                 return Text(text, "Not supported.", "no")
             pooled = listed([f"{f.label} {f.effects['haar']}" for f in above])
             small = all(f.effects["haar"].within(f.subject.margin) for f in above)
-            text += f" Pooled over layers the odds ratio is above 1: {pooled}."
+            text += f" Pooled over layers, the odds ratio is above 1: {pooled}."
             return Text(text, "Within the margin.", "no") if small else Text(text, "Undecided.", "open")
         text = f"In {where}, the first null, `haar`, is not passed{far}. {_ends(judged)}"
         return Text(text.strip(), "Undecided.", "open")
@@ -120,9 +120,9 @@ def _headline(judged: list[LadderFinding], view: str) -> Text:
     if worst.height == best.height:
         text = f"In {where}, the claim passes the nulls up to {_last(best)}, and no further{far}. {_ends(judged)}"
     else:
-        low = f"passes up to {_last(worst)}" if worst.height else "passes no null"
+        low = f"only up to {_last(worst)}" if worst.height else "none"
         text = (
-            f"Most nulls are passed by {best.label}, up to {_last(best)}; fewest by {worst.label}, which {low}{far}. "
+            f"{best.label} passes the most nulls{far}, up to {_last(best)}; {worst.label} passes the fewest, {low}. "
             f"{missed(best)}"
         )
     # Signals of the data are the last two nulls: short of them the rows do not say that the data's signal counts.
@@ -153,9 +153,9 @@ def _ends(judged: list[LadderFinding]) -> str:
     outcomes: dict[str, list[str]] = {}
     for f in judged:
         assert f.verdict is not None
-        outcomes.setdefault(f.verdict.majority(null) or "no single one", []).append(f.label.replace(", ", " "))
+        outcomes.setdefault(f.verdict.majority(null) or "no majority", []).append(f.label.replace(", ", " "))
     parts = [f"{outcome} in {listed(labels)}" for outcome, labels in outcomes.items()]
-    said = f"Over `{null}` the outcome of more than half of the layers is {'; '.join(parts)}."
+    said = f"Over `{null}`, the outcome of more than half of the layers: {'; '.join(parts)}."
     return f"{said} {smallest([f for f in judged if _open(f, null)], null)}".strip()
 
 
@@ -174,7 +174,9 @@ def sentence(f: LadderFinding) -> str:
         return f"There are no observations in this window{steps}."
     seeds = f" of {len(f.seeds)} seeds" if len(f.seeds) > 1 else ""
     seen = (
-        "" if f.subject.source.is_profile else f" Seen at {counted(f.observations, 'observation')}{seeds}, {_steps(f)}."
+        ""
+        if f.subject.source.is_profile
+        else f" Based on {counted(f.observations, 'observation')}{seeds}, {_steps(f)}."
     )
     return " ".join(part for part in (_size(f), heights(f), _mixed(f), missed(f)) if part) + seen
 
@@ -210,14 +212,15 @@ def _size(f: LadderFinding) -> str:
 def _held(shares: list[Shares]) -> str:
     """Shares, what chance gives and how many times that is; of several, from the least to the most."""
     share, chance = _span([s.share for s in shares]), _span([s.chance for s in shares])
-    return f"{share} of the gradient's energy where {chance} is chance: {_span([s.times for s in shares])} times"
+    times = _span([s.times for s in shares])
+    return f"{share} of the gradient's energy, {times} times the {chance} expected by chance"
 
 
 def heights(f: LadderFinding) -> str:
     """How many layers reach each null; of several seeds, how far each gets."""
     assert f.verdict is not None
     if len({s.last for s in f.seeds}) < 2:
-        alike = " All seeds get as far." if len(f.seeds) > 1 else ""
+        alike = " All seeds get equally far." if len(f.seeds) > 1 else ""
         return _counts(f) + alike
     each = listed([f"up to `{s.last}`" if s.last else "none" for s in f.seeds])
     return f"{_counts(f)} Nulls passed in a row, seed by seed: {each}."
@@ -233,8 +236,8 @@ def _counts(f: LadderFinding) -> str:
         parts.append(f"`{null}` {_layers(v.reached[null])}")
         if v.reached[null] == 0:
             break  # those after it are not reached either
-    head = f"It passes up to `{v.last}`" if v.last else "It passes no null"
-    return f"{head}; of {_parts(v)} so many pass in a row: {', '.join(parts)}."
+    head = f"It passes the nulls up to `{v.last}`" if v.last else "It passes no null"
+    return f"{head}. Of {_parts(v)}, the number that pass each null and all before it: {', '.join(parts)}."
 
 
 def missed(f: LadderFinding) -> str:
@@ -251,28 +254,28 @@ def missed(f: LadderFinding) -> str:
     reason = f" ({f.reasons[null]})" if null in f.reasons else ""
     if found == "above":
         text = (
-            f"Over `{null}` {how_many} are above ({numbers}), but only {_layers(v.reached[null])} pass every null "
-            "before it too."
+            f"Over `{null}`, {how_many} are above ({numbers}), but only {_layers(v.reached[null])} pass every earlier "
+            "null too."
         )
     elif found == "equal":
         margin = f"the margin {f.subject.margin:g}"
-        text = f"Over `{null}` it is equal within {margin} in {how_many} ({numbers}): {MEANING[null]}."
+        text = f"Over `{null}`, it is equal within {margin} in {how_many} ({numbers}): {MEANING[null]}."
     elif found == "below":
-        text = f"Over `{null}` it is below the null in {how_many} ({numbers}): the null shows more."
+        text = f"Over `{null}`, it is below the null in {how_many} ({numbers}): the null shows more."
     elif found == "not measured":
         rest = f"; the others: {every}" if len(counts) > 1 else ""
         least = smallest([f], null) if "cannot tell" in counts else ""
-        return f"Over `{null}` nothing was measured in {how_many}{reason}{rest}. {least}".strip()
+        return f"Over `{null}`, nothing was measured in {how_many}{reason}{rest}. {least}".strip()
     elif found == "cannot tell":
-        text = f"Over `{null}` the rows cannot tell in {how_many} ({numbers}). {smallest([f], null)}".strip()
+        text = f"Over `{null}`, the rows cannot tell in {how_many} ({numbers}). {smallest([f], null)}".strip()
     else:
-        text = f"Over `{null}` {v.parts} differ: of {_parts(v)} {every} ({numbers}). {smallest([f], null)}".strip()
+        text = f"Over `{null}`, {v.parts} disagree: of {_parts(v)}, {every} ({numbers}). {smallest([f], null)}".strip()
     if v.is_mixed(null):
         text += " Mixed: some are above the null and some below."
     elif found != "above" and pooled is not None and pooled.low is not None and pooled.low > 1:
-        text += f" Pooled over {v.parts} the effect is above the null, which most of them do not show by themselves."
+        text += f" Pooled over {v.parts}, the effect is above the null, although most {v.parts} alone do not show it."
     elif found != "below" and pooled is not None and pooled.high is not None and pooled.high < 1:
-        text += f" Pooled over {v.parts} the effect is below the null, which most of them do not show by themselves."
+        text += f" Pooled over {v.parts}, the effect is below the null, although most {v.parts} alone do not show it."
     return text
 
 
@@ -291,9 +294,9 @@ def other_view(found: list[LadderFinding]) -> str:
 def _together(members: list[LadderFinding], last: str | None, null: str | None, outcome: str) -> str:
     who = listed([f.label.replace(", ", " ") for f in members])
     verb = "passes" if len(members) == 1 else "pass"
-    reached = f"{verb} up to `{last}`" if last else f"{verb} no null"
+    reached = f"{verb} the nulls up to `{last}`" if last else f"{verb} no null"
     shares = [f.shares for f in members if f.shares is not None]
-    held = f"with {_held(shares)}, " if len(shares) == len(members) else ""
+    held = f"{_held(shares)}; " if len(shares) == len(members) else ""
     text = f"{who} {reached} ({held}odds ratio {_range(members, 'haar')} over `haar`)"
     if null is None:
         return f"{text}: every null is passed."
@@ -301,12 +304,12 @@ def _together(members: list[LadderFinding], last: str | None, null: str | None, 
     ends = {
         "equal": f"equal to `{null}` within the margin{over}: {MEANING[null]}",
         "below": f"below `{null}`{over}",
-        "above": f"above `{null}`{over} in most layers, but not in those that pass all before it",
+        "above": f"above `{null}`{over} in most layers, but too few of them pass every earlier null too",
         "not measured": f"nothing was measured over `{null}`{_why(members, null)}",
-        "differ": f"over `{null}` layers differ{over}",
+        "differ": f"over `{null}`, layers disagree{over}",
     }
     least = smallest([f for f in members if _open(f, null)], null)
-    return f"{text}; {ends.get(outcome, f'over `{null}` the rows cannot tell{over}')}. {least}".strip()
+    return f"{text}; {ends.get(outcome, f'over `{null}`, the rows cannot tell{over}')}. {least}".strip()
 
 
 def _why(members: list[LadderFinding], null: str | None) -> str:
@@ -340,10 +343,11 @@ def ladders(chosen: Sequence[Chosen], view: str = "representation") -> LadderFig
     return LadderFigure(
         "ladder",
         "The ladder of nulls",
-        "Each stop is a null; the number is the pooled odds ratio over it (1 is the null itself), the read-out its 95 "
-        "% interval and the outcomes of the layers. Filled: passed by more than half of the layers, all nulls before "
-        "it too. Ring, thick: above in most layers, but beyond the verdict. Equals sign: equal within the margin. "
-        "Triangle: below. Question mark: cannot tell. The thick line ends at the verdict. What each null breaks: "
+        "Each stop is a null. The number is the pooled odds ratio over it (1 is the null itself); hover or tap for the "
+        "95 % interval and the outcomes of the layers. Filled: more than half of the layers pass this null and all "
+        "before it. Thick ring: above in most layers, but an earlier null is not passed. Equals sign: equal within the "
+        "margin. Triangle: below. Question mark: cannot tell. The thick line ends at the verdict. What each null "
+        "breaks: "
         f"{'; '.join(f'{word_of(null)}: {NULLS[null].breaks}' for null in MEANING)}.",
         f"Ladders of nulls. {said}.",
         tracks,

@@ -68,9 +68,9 @@ def _figure(context: Context, series: list[Series], begins: dict[str, str]) -> F
         "Enrichment over every null, in both views",
         "Enrichment (odds ratio; 1, dashed, is the null) over each null, the median over layers. Left, "
         "representation: gradients ∂L/∂h at the residual stream. Right, weight: the gradient G = Σ δxᵀ of a matrix "
-        "that reads the stream. G is built from inputs x like those that the proxy was fitted on, so a "
-        "large enrichment over `haar` is expected there before any training; `pairing` gives every δ another "
-        f"sequence's x and keeps that part. What counts is the distance of a line from 1, not from another "
+        "that reads the stream. G is built from inputs x like those the proxy was fitted on, so a "
+        "large enrichment over `haar` is expected there before any training; for `pairing`, every δ gets the x of "
+        f"another sequence, which keeps that part. What matters is the distance of a line from 1, not from another "
         f"line. {errors(context)} The interval is that of the median layer.",
         f"Median enrichment over {', '.join(map(word_of, nulls))} against {context.x_label}, in panels by "
         "model and view.",
@@ -108,8 +108,10 @@ def artefact(subject: Subject) -> str | None:
     if paired is not None:
         text += f"; over `pairing` the weight view has {number(paired.y)}"
     if weight.low is not None and weight.low > 1:
-        return f"{text} (median layer). No step was taken yet: what is above 1 over `haar` there was not learned."
-    return f"{text} (median layer). Its interval over `haar` does not lie above 1: no artefact of construction is seen."
+        return f"{text} (median layer). No step was taken yet, so what exceeds 1 over `haar` was not learned."
+    return (
+        f"{text} (median layer). Its interval over `haar` does not lie above 1, so no artefact of construction is seen."
+    )
 
 
 def depleted_end(subject: Subject) -> str | None:
@@ -126,9 +128,9 @@ def depleted_end(subject: Subject) -> str | None:
     )
     share = f" (its share of the energy is {number(radial.y)} here)" if radial is not None else ""
     return (
-        f"At the last layer of {subject.label} enrichment over `haar` is {interval(end.y, end.low, end.high)} at step "
+        f"At the last layer of {subject.label}, enrichment over `haar` is {interval(end.y, end.low, end.high)} at step "
         f"{step:,}. The normalisation that follows lets hardly any gradient pass along the activation itself{share}, "
-        "and the proxy is made of directions of activations: some depletion is expected there without any learning."
+        "and the proxy consists of activation directions, so some depletion is expected there without any learning."
     )
 
 
@@ -148,7 +150,7 @@ def turns(subject: Subject) -> list[str]:
     )
     text = (
         f"In the weight view of {subject.label}, the median layer's enrichment over `haar` is below 1 at {when}. One "
-        "reason may be that centred `pca` takes the mean out before it looks for directions: while nearly all inputs "
+        "reason may be that centred `pca` removes the mean before it finds directions: while nearly all inputs "
         "lie along their mean direction, so does G = Σ δxᵀ, and that direction is not in the proxy."
     )
     if other is None or other.y is None:

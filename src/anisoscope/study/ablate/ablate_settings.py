@@ -20,18 +20,18 @@ class AblateSettings(TextSettings):
     ranks: Numbers = Field(default=(32,), min_length=1, description="Ranks to remove, separated by commas.")
     layers: Numbers | None = Field(
         default=None,
-        description="Blocks to remove from, separated by commas; 0 is what enters the first. By default all.",
+        description="Layers to remove from, separated by commas; 0 is the input of the first block. By default: all.",
     )
-    every: int | None = Field(default=None, ge=1, description="Every n-th block instead, and the last.")
+    every: int | None = Field(default=None, ge=1, description="Use every n-th block instead, and the last.")
     subset: Literal["all", "no-first"] = Field(
         default="all", description="Remove from all tokens, or from all but the first of each sequence."
     )
-    draws: int = Field(default=4, ge=1, description="Draws of each random control.")
+    draws: int = Field(default=4, ge=1, description="Number of draws of each random control.")
     margin: float = Field(
         default=0.01,
         gt=0,
         allow_inf_nan=False,
-        description="Removals are called equal if their difference surely lies below so many nats a token.",
+        description="Removals count as equal if the interval of their difference lies within this many nats per token.",
     )
 
     @model_validator(mode="after")

@@ -37,7 +37,7 @@ def labels_of(name: str, asked: str) -> tuple[list[str], list[str]]:
             found = in_order([*found, *inside]) if inside else found
         if len(found) < 2:
             raise broken(
-                f"auto needs revisions or subfolders of {name} that tell a step or a number of tokens",
+                f"auto needs revisions or subfolders of {name} whose names give a step or a number of tokens",
                 ", ".join(found) or "none",
                 "name them: --revisions step0,step512",
             )

@@ -60,7 +60,7 @@ def build_plan(
     if not plan.include_untrusted:
         left_out = findings | left_out
     if len(points) < 2:
-        why = "; ".join(left_out.values()) or "the labels tell no step"
+        why = "; ".join(left_out.values()) or "the labels give no step"
         raise AnisoscopeError(f"fewer than two checkpoints are left to study: {why}")
     card = card_of(points[-1].origin.here(allow_pickle=settings.allow_pickle), settings)
     require_fitting(card, settings, settings.rank)

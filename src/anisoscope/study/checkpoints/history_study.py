@@ -114,7 +114,7 @@ def resumed(path: str | Path, means: JobResources, listener: JobListener, *, pag
     run = open_run(path, write=True)
     try:
         if run.manifest.get("kind") != KIND:
-            raise AnisoscopeError(f"{path} is a run of kind {run.manifest.get('kind')!r}, and no study of checkpoints")
+            raise AnisoscopeError(f"{path} is a run of kind {run.manifest.get('kind')!r}, not a study of checkpoints")
         run.require_current()
         with incomplete(str(path)):
             given = dict(run.manifest["plan"])
@@ -216,7 +216,7 @@ def _keep_texts(run: Run, settings: Examination, plan: HistoryPlan, points: Sequ
             card = card_of(points[-1].origin.here(allow_pickle=settings.allow_pickle), settings)
             reading = _reading(card, settings, plan, seed)
             if reading.data.fingerprint != recorded(run.manifest, "hashes", f"text-{seed}"):
-                raise AnisoscopeError(f"the text {settings.text} is not what it was when {run.path} began; restore it")
+                raise AnisoscopeError(f"the text {settings.text} has changed since {run.path} began; restore it")
             reading.keep(run, seed)
 
 

@@ -46,19 +46,19 @@ PENALTIES = ("cos", "istar", "decay", "curvature")
 class Arm(Settings):
     """One arm of a plan."""
 
-    name: str = Field(description="A plain word, in rows and on the page.")
+    name: str = Field(description="Name of the arm, in rows and in the report.")
     kind: str = Field(description=f"One of {', '.join(ARMS)}.")
-    doses: Reals = Field(default=(), description="What is tried; 0 is the control.")
-    layers: Numbers | None = Field(default=None, description="Blocks that a penalty or a removal is on.")
-    alpha: float = Field(default=1.0, description="The decay that `decay` draws to.")
+    doses: Reals = Field(default=(), description="Doses of the arm; 0 is the control.")
+    layers: Numbers | None = Field(default=None, description="Blocks to which a penalty or a removal applies.")
+    alpha: float = Field(default=1.0, description="Spectral decay that the penalty `decay` pulls towards.")
     rank: int = Field(default=8, ge=1, description="Directions that `updates` removes.")
     every: int = Field(default=25, ge=1, description="Steps between fits of `updates`.")
     directions: Literal["proxy", "haar", "normal"] = Field(default="proxy", description="What `updates` removes.")
     against: Literal["proxy", "haar", "normal"] | None = Field(
         default=None, description="Lose only as much of an update as these directions hold."
     )
-    attention: str | None = Field(default=None, description=f"What a `cell` sees: {', '.join(ATTENTIONS)}.")
-    objective: str | None = Field(default=None, description=f"What a `cell` is asked for: {', '.join(OBJECTIVES)}.")
+    attention: str | None = Field(default=None, description=f"Attention of a `cell`: {', '.join(ATTENTIONS)}.")
+    objective: str | None = Field(default=None, description=f"Objective of a `cell`: {', '.join(OBJECTIVES)}.")
 
     @model_validator(mode="after")
     def _fits(self) -> Arm:
@@ -105,35 +105,35 @@ class Arm(Settings):
 class InterveneSettings(Settings):
     """A plan: one small model trained under a control and every arm, dose and seed."""
 
-    arms: tuple[Arm, ...] = Field(min_length=1, description="What is tried.")
+    arms: tuple[Arm, ...] = Field(min_length=1, description="Arms of the plan.")
     role: Literal["decoder", "encoder"] = Field(default="decoder", description="Which twin is trained.")
-    seeds: int = Field(default=3, ge=1, description="Trainings of each arm; effects need 3 for an interval.")
-    first_seed: int = Field(default=0, ge=0, description="The seeds count from here.")
+    seeds: int = Field(default=3, ge=1, description="Training runs of each arm; an interval of an effect needs 3.")
+    first_seed: int = Field(default=0, ge=0, description="First seed; the others count up from it.")
     corpus: str = Field(default="kjv", description="As for `pair`.")
     tokeniser: str | None = Field(default=None, description="A tokenizer.json, a folder or hub name with one.")
     layers: int = Field(default=4, ge=1, description="Blocks.")
     width: int = Field(default=128, ge=8, description="Width of the residual stream.")
     heads: int = Field(default=4, ge=1, description="Attention heads.")
-    vocabulary: int = Field(default=2048, ge=300, description="Size of the tokeniser that is trained.")
-    length: int = Field(default=64, ge=8, description="Tokens of a sequence.")
-    batch: int = Field(default=16, ge=16, description="Sequences a step.")
+    vocabulary: int = Field(default=2048, ge=300, description="Vocabulary size of a tokeniser trained here.")
+    length: int = Field(default=64, ge=8, description="Tokens per sequence.")
+    batch: int = Field(default=16, ge=16, description="Sequences per step.")
     steps: int = Field(default=200, ge=1, description="Optimiser steps of each training.")
-    learning_rate: float = Field(default=2e-3, gt=0, description="The largest; then it falls to 0.")
-    warmup: float = Field(default=0.05, ge=0, lt=1, description="Share of the steps to warm up in.")
+    learning_rate: float = Field(default=2e-3, gt=0, description="Peak learning rate; it then decays to 0.")
+    warmup: float = Field(default=0.05, ge=0, lt=1, description="Fraction of the steps used for warm-up.")
     weight_decay: float = Field(default=0.01, ge=0, description="Decoupled weight decay of AdamW.")
-    clip: float = Field(default=1.0, gt=0, description="Largest norm of the gradient.")
-    mask_rate: float = Field(default=0.15, gt=0, lt=1, description="Share of tokens that an encoder is asked for.")
+    clip: float = Field(default=1.0, gt=0, description="Maximum gradient norm.")
+    mask_rate: float = Field(default=0.15, gt=0, lt=1, description="Fraction of tokens that an encoder must predict.")
     rank: int = Field(default=8, ge=1, description="Rank of the proxies that the scope judges.")
     views: Annotated[
         Words, Known(known_words("views", {name: VIEWS[name] for name in ("representation", "weight")}))
-    ] = Field(default=("representation", "weight"), min_length=1, description="Views that are judged.")
+    ] = Field(default=("representation", "weight"), min_length=1, description="Views to judge.")
     targets: bool = Field(default=False, description="Add nulls of permuted labels (one extra pass each).")
-    resamples: int = Field(default=199, ge=19, description="Draws of each null.")
+    resamples: int = Field(default=199, ge=19, description="Draws from each null.")
     probes: bool = Field(default=True, description="Linear probes of every layer at every observation.")
     probe_data: str | None = Field(
         default=None, description="A CSV file with the columns text and label (and document): one more probe."
     )
-    threads: int = Field(default=1, ge=1, description="Threads of a training, the same wherever it runs.")
+    threads: int = Field(default=1, ge=1, description="Number of threads of each training run.")
     margin: float = Field(
         default=0.02,
         gt=0,

@@ -13,7 +13,7 @@ class MeasureSettings(WithPlugins):
     """Settings of `measure`."""
 
     key: str | None = Field(
-        default=None, description="Array inside an .npz or .safetensors file, where there are several."
+        default=None, description="Name of the array in an .npz or .safetensors file that has several."
     )
     columns: Words | None = Field(default=None, min_length=1, description="Columns of a table, separated by commas.")
     sample: int = Field(

@@ -54,64 +54,74 @@ class PairOptions(JudgingSettings):
     """What a pair of trainings is asked for; the defaults are the preset ``tiny``."""
 
     models: Literal["twin", "neox-bert", "neox-modernbert"] = Field(
-        default="twin", description="One architecture for both (twin), or GPT-NeoX beside BERT or ModernBERT."
+        default="twin", description="The same architecture for both (twin), or GPT-NeoX with BERT or ModernBERT."
     )
     corpus: str = Field(
         default="kjv", description="kjv, zipf:s, enwik8:PATH, hf:NAME[:CONFIG], or text files, folders and globs."
     )
     tokeniser: str | None = Field(
         default=None,
-        description="A tokenizer.json, a folder or hub name with one; else BPE trained on the corpus.",
+        description="A tokenizer.json, or a folder or hub name with one. By default: BPE trained on the corpus.",
     )
     layers: int = Field(default=4, ge=1, description="Blocks of each model.")
     width: int = Field(default=128, ge=8, description="Width of the residual stream.")
     heads: int = Field(default=4, ge=1, description="Attention heads.")
-    vocabulary: int = Field(default=4096, ge=300, description="Size of the tokeniser that is trained.")
-    length: int = Field(default=128, ge=8, description="Tokens of a sequence at most.")
-    batch: int = Field(default=16, ge=4, description="Sequences a step.")
+    vocabulary: int = Field(default=4096, ge=300, description="Vocabulary size of a tokeniser trained here.")
+    length: int = Field(default=128, ge=8, description="Maximum number of tokens in a sequence.")
+    batch: int = Field(default=16, ge=4, description="Sequences per step.")
     steps: int = Field(default=400, ge=1, description="Optimiser steps of each training.")
     learning_rate: float = Field(
-        default=2e-3, gt=0, allow_inf_nan=False, description="The largest one, after warming up; then it falls to 0."
+        default=2e-3,
+        gt=0,
+        allow_inf_nan=False,
+        description=("Peak learning rate, reached after warm-up; it then decays to 0."),
     )
-    warmup: float = Field(default=0.05, ge=0, lt=1, description="Share of the steps to warm up in.")
+    warmup: float = Field(default=0.05, ge=0, lt=1, description="Fraction of the steps used for warm-up.")
     weight_decay: float = Field(default=0.01, ge=0, description="Decoupled weight decay of AdamW.")
-    clip: float = Field(default=1.0, gt=0, description="Largest norm of the gradient.")
-    dropout: float = Field(default=0.0, ge=0, lt=1, description="Share of activations dropped.")
-    mask_rate: float = Field(default=0.15, gt=0, lt=1, description="Share of tokens that the encoder is asked for.")
-    held_out: float = Field(default=0.05, gt=0, lt=1, description="Share of documents that are held out.")
-    precision: Literal["float32", "bf16"] = Field(default="float32", description="What the models compute in.")
-    device: Device = Field(default="auto", description="Where they are trained: auto, cpu, cuda, cuda:1 … or mps.")
-    seeds: int = Field(
-        default=1, ge=1, le=10_000, description="Trainings of each model; error bars are then over seeds."
+    clip: float = Field(default=1.0, gt=0, description="Maximum gradient norm.")
+    dropout: float = Field(default=0.0, ge=0, lt=1, description="Dropout probability.")
+    mask_rate: float = Field(default=0.15, gt=0, lt=1, description="Fraction of tokens that the encoder must predict.")
+    held_out: float = Field(default=0.05, gt=0, lt=1, description="Fraction of documents that are held out.")
+    precision: Literal["float32", "bf16"] = Field(
+        default="float32", description=("Precision in which the models compute.")
     )
-    first_seed: int = Field(default=0, ge=0, lt=2**31, description="The seeds count from here.")
+    device: Device = Field(default="auto", description="Device for training: auto, cpu, cuda, cuda:1 … or mps.")
+    seeds: int = Field(
+        default=1,
+        ge=1,
+        le=10_000,
+        description=("Number of training runs of each model; with several, error bars are over seeds."),
+    )
+    first_seed: int = Field(default=0, ge=0, lt=2**31, description="First seed; the others count up from it.")
     rank: Rank = Field(default=32, description=RANK)
-    ranks: Numbers = Field(default=(4, 8, 16, 64), description="Other ranks to show, separated by commas.")
+    ranks: Numbers = Field(default=(4, 8, 16, 64), description="Other ranks to report, separated by commas.")
     proxies: Annotated[Words, Known(known_words("proxies", PROXIES))] = Field(
         default=("pca", "svd", "semi_nmf"),
         min_length=1,
-        description="Methods, separated by commas; the first is the main one.",
+        description="Proxy methods, separated by commas; the first is the main one.",
     )
     schedule: Literal["log"] | int = Field(
-        default="log", description="log (and twice more near the end), or every n-th step."
+        default="log", description="When to observe: log (with two more near the end), or every n-th step."
     )
-    observations: int = Field(default=12, ge=2, description="Observations that log makes at most.")
-    targets: bool = Field(default=True, description="Add label-permutation nulls (one extra pass each).")
+    observations: int = Field(default=12, ge=2, description="Maximum number of observations with the schedule log.")
+    targets: bool = Field(default=True, description="Add the nulls with other labels (one extra pass each).")
     frequency: bool = Field(default=True, description="Frequency and curvature analysis.")
-    probe: int = Field(default=5120, ge=0, description="Held-out tokens for the intrinsic dimension; 0 for none.")
+    probe: int = Field(default=5120, ge=0, description="Held-out tokens for the intrinsic dimension; 0 to skip it.")
     evaluations: int = Field(default=8, ge=1, description="How often the held-out loss is measured.")
-    checkpoints: int = Field(default=4, ge=0, description="Checkpoints made on the way, to go on from; 0 for none.")
+    checkpoints: int = Field(default=4, ge=0, description="Number of checkpoints to resume from; 0 for none.")
     evaluate: Literal["auto", "device", "host"] = Field(
-        default="auto", description="Where observations are judged: on the GPU that trains, or on the host."
+        default="auto", description="Where observations are judged: on the GPU that trains (device) or on the host."
     )
     memory: Annotated[str | None, Known(known_size)] = Field(
         default=None,
-        description="The most that statistics of an observation may take, such as 8GiB; blocks are watched in turn.",
+        description=(
+            "Memory limit for the statistics of one observation, such as 8GiB; blocks are then watched in turn."
+        ),
     )
     history: bool = Field(
         default=False, description="Keep the weights at every observation, for `anisoscope checkpoints`."
     )
-    keep_bases: bool = Field(default=False, description="Keep the proxies of every observation, not of the last alone.")
+    keep_bases: bool = Field(default=False, description="Keep the proxies of every observation, not only of the last.")
 
 
 class PairSettings(PairOptions):

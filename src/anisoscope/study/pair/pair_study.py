@@ -92,7 +92,9 @@ def resume(path: str | Path, display: Display, *, page: bool = False, jobs: Jobs
     run = open_run(path, write=True)
     try:
         if run.manifest.get("kind") != "pair":
-            raise AnisoscopeError(f"{path} is a run of kind {run.manifest.get('kind')!r}, and only a pair can go on")
+            raise AnisoscopeError(
+                f"{path} is a run of kind {run.manifest.get('kind')!r}, and only a pair can be resumed here"
+            )
         run.require_current()
         settings = settings_in(run.manifest, PairSettings, units="sequence")  # as before there were others
         require_progress(run.manifest)
@@ -104,7 +106,7 @@ def resume(path: str | Path, display: Display, *, page: bool = False, jobs: Jobs
         data = _prepared(settings, display)
         if data.fingerprint != recorded(run.manifest, "hashes", "corpus"):
             raise AnisoscopeError(
-                f"the corpus {settings.corpus} is not what it was when {path} began; restore it, or begin a new run"
+                f"the corpus {settings.corpus} has changed since {path} began; restore it, or begin a new run"
             )
     except BaseException:
         run.close()
@@ -163,7 +165,7 @@ def _asked_to_stop(stop: Stop, display: Display) -> Iterator[None]:
         if stop.wished:
             raise KeyboardInterrupt
         stop.wished = True
-        display.said("stopping after this step; once more to stop at once")
+        display.said("stopping after this step; press Ctrl-C again to stop at once")
 
     try:
         before = signal.signal(signal.SIGINT, asked)

@@ -20,7 +20,7 @@ from anisoscope.vocabulary import HEADLINES, PROXIES, is_main, matches
 
 _TICKS = "▁▂▃▄▅▆▇█"
 _FEWEST = 5
-_NOTE = "enrichment: energy of the gradient in the tangent proxy, odds over random directions; 1 is chance"
+_NOTE = "enrichment: odds of gradient energy in the tangent proxy, relative to random directions; 1 is chance"
 
 
 @dataclass(slots=True)

@@ -97,7 +97,7 @@ def resume(path: str | Path, listener: JobListener, *, page: bool = False) -> Ru
     run = open_run(path, write=True)
     try:
         if run.manifest.get("kind") != "profile":
-            raise AnisoscopeError(f"{path} is a run of kind {run.manifest.get('kind')!r}, and no profile")
+            raise AnisoscopeError(f"{path} is a run of kind {run.manifest.get('kind')!r}, not a profile")
         run.require_current()
         settings = settings_in(run.manifest, ProfileSettings)
         require_progress(run.manifest)
@@ -113,7 +113,7 @@ def resume(path: str | Path, listener: JobListener, *, page: bool = False) -> Ru
         if not isinstance(then, dict) or any(
             then.get(name) != now[name] for name in now.keys() - {"path"}
         ):  # there it is told without the home
-            raise AnisoscopeError(f"the model is not what it was when {path} began; restore it, or begin a new run")
+            raise AnisoscopeError(f"the model has changed since {path} began; restore it, or begin a new run")
         require_same_model(run.manifest, "model", located.path, allow_pickle=settings.allow_pickle)
     except BaseException:
         run.close()

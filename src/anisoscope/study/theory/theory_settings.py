@@ -28,7 +28,7 @@ class Laboratory(Settings):
     )
     exponents: Reals = Field(
         default=(0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0),
-        description="Exponents s of the law of frequency, at least 4 from 0 to 3.",
+        description="Exponents s of the frequency law: at least 4, from 0 to 3.",
     )
     falloff: float = Field(
         default=0.5,
@@ -37,10 +37,10 @@ class Laboratory(Settings):
         allow_inf_nan=False,
         description="How fast the radius falls with frequency: t = t₀ (p_min/p)^falloff.",
     )
-    draws: int = Field(default=1000, ge=1, description="Random cases that the bounds are tried on.")
+    draws: int = Field(default=1000, ge=1, description="Number of random cases on which the bounds are tested.")
     replicates: int = Field(default=12, ge=4, description="Repetitions of each simulation, for the intervals.")
-    points: int = Field(default=2000, ge=100, description="Points of a patch.")
-    seed: int = Field(default=0, ge=0, lt=2**32, description="Decides every draw.")
+    points: int = Field(default=2000, ge=100, description="Number of points in a patch.")
+    seed: int = Field(default=0, ge=0, lt=2**32, description="Seed of every draw.")
 
     @field_validator("dims")
     @classmethod

@@ -109,7 +109,7 @@ def headline(lab: LaboratoryRows) -> Text:
     every = [*plain, *([ratio] if ratio is not None else [])]
     text = f"{every.count(HOLDS)} of {counted(len(every), 'claim')} {'holds' if every.count(HOLDS) == 1 else 'hold'}."
     if ratio is not None and ratio != HOLDS:
-        word = {FAILS: "does not hold", OPEN: "cannot be told"}.get(ratio, "was not measured")
+        word = {FAILS: "does not hold", OPEN: "is undecided"}.get(ratio, "was not measured")
         text += f" The published ratio of gradients with tokens all round a point {word}."
     published, corrected = lab.bounds.get("published"), lab.bounds.get("corrected")
     if published is None or corrected is None:
