@@ -75,6 +75,7 @@ COMMANDS = {
     "intervene-resume": "intervene --resume planned",
     "verify": "verify model --text texts/*.txt --length 16 --sequences 16 --rank 2 --layers 1 --resamples 19 "
     "--device cpu --threads 1 --proxies pca --out made",
+    "verify-resume": "verify --resume checked",
     "reproduce": "reproduce recipe.toml --threads 1 --out made",
     "watch": "watch run --once",
 }
@@ -148,10 +149,11 @@ STOPPED = {
     "profile": "profiled",
     "ablate": "removed",
     "intervene": "planned",
+    "verify": "checked",
 }
 STUDIES = dict.fromkeys(STOPPED, "made") | {f"{name}-resume": folder for name, folder in STOPPED.items()}
-VARYING = {*STUDIES, "theory", "doctor", "verify", "reproduce"}  # what they write holds times
-SLOW = {*STUDIES, "theory", "verify", "reproduce"}  # there each operation gets one of the errors, in turn
+VARYING = {*STUDIES, "theory", "doctor", "reproduce"}  # what they write holds times
+SLOW = {*STUDIES, "theory", "reproduce"}  # there each operation gets one of the errors, in turn
 CHANGING = re.compile(r"[0-9a-f]{32}|\d+|tmp\w+|decoder|encoder")
 
 

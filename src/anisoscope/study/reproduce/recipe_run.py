@@ -213,7 +213,9 @@ def _carried_out(run: RecipeRun, folder: Path, threads: int, displays: tuple[Any
             from anisoscope.study.profile.profile_study import resume
 
             return resume(folder, displays[1])
-        raise AnisoscopeError(f"{folder} holds a run that is not finished; remove it, or choose another --out")
+        from anisoscope.study.verify.verify_study import resumed
+
+        return resumed(folder, displays[1])
     if run.study == "pair":
         from anisoscope.study.pair.pair_study import pair
 
