@@ -124,6 +124,28 @@ def test_a_recipe_goes_on_with_checks_that_were_stopped(checked, tmp_path, monke
     assert comparable(made) == comparable(open_run(whole))
 
 
+def test_a_layer_whose_rows_are_gone_is_an_error_and_not_left_out(checked, tmp_path, monkeypatch, capsys):
+    common, _ = checked
+    run = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        stopped_after(patch, 3)
+        assert ended(*common, "--no-report", "--out", run) == 130
+    manifest = open_run(run).manifest | {"files": None}  # as a kill leaves it
+    (run / "manifest.json").write_bytes(manifest_to_bytes(manifest))
+    (part,) = run.glob("rows-*-layer-001-*.parquet")
+    kept = part.read_bytes()
+    for content, said in (
+        (kept[:100], f"{part.name} in {run} is damaged"),
+        (None, "the rows of layer 1 of llama were"),
+    ):
+        part.unlink(missing_ok=True)
+        if content is not None:
+            part.write_bytes(content)
+        assert ended("verify", "--resume", run, "--no-report") == 1
+        assert said in capsys.readouterr().err.replace("\n", "")
+    assert not open_run(run).finished
+
+
 def test_finished_checks_have_nothing_left_and_keep_their_settings(checked, tmp_path, capsys):
     common, whole = checked
     there = {path.name: path.read_bytes() for path in Path(whole).iterdir() if path.name != "writer.lock"}

@@ -111,14 +111,14 @@ def _resumed(model: str, options: ProfileCommand, began: float) -> None:
 
 
 def _end(run: Run, began: float, options: ProfileCommand) -> None:
-    print_layers(run.table().to_pylist())
+    print_layers(run.whole_table().to_pylist())
     _shapes(run)
     end_with_answer(run, began, report=options.report, again=again("profile", run.path))
 
 
 def _shapes(run: Run) -> None:
     """The shape of the profile, with and without the tokens that decide it."""
-    table = run.table().to_pylist()
+    table = run.whole_table().to_pylist()
     rows = []
     for row in table:
         if row["measure"] == "prominence" and row["step"] == 1:

@@ -115,7 +115,7 @@ def _settled(run: Run) -> None:
     """What is settled, model by model."""
     rows = [
         [row["model"], row["proxy"], (row["variant"] or "").partition("-")[2] or "energy", row["note"].split(";")[0]]
-        for row in run.table().to_pylist()
+        for row in run.whole_table().to_pylist()
         if row["measure"] == "check" and (row["variant"] or "").startswith("settling")
     ]
     print_table(["model", "proxy", "by", "random directions are not shown to do worse in"], rows)

@@ -5,13 +5,17 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 from pydantic import Field
 
+from anisoscope.cli.output import say
 from anisoscope.escape_text import visible
 from anisoscope.study.setting_fields import CommandOptions
+
+if TYPE_CHECKING:
+    from anisoscope.report.reading import Context
 
 
 class WatchCommand(CommandOptions):
@@ -48,20 +52,25 @@ def watch(
         Folder or URL of a run.
 
     """
-    from rich.console import Console
+    from rich.console import Console, Group
+    from rich.text import Text
 
     from anisoscope.report.live import Follower
     from anisoscope.report.reading import read
 
-    read([run], allow_damaged=True)  # what is no run is told at once
+    context = read([run], allow_damaged=True)  # what is no run is told at once
     console, follower = Console(highlight=False), Follower(run)
     if options.once:
-        console.print(_table(run))
+        for told in _left_out(context):
+            say(f"warning: {run}: {told}")
+        console.print(_table(context))
         return
     with contextlib.suppress(KeyboardInterrupt), _served(follower, options, console), _shown(console) as show:
         while True:
             if follower.refresh() or follower.page is None:
-                show(_table(run))
+                context = read([run], allow_damaged=True)
+                lacking = [Text(f"warning: {told}") for told in _left_out(context)]
+                show(Group(*lacking, _table(context)))
             if not options.serve and _is_over(run):
                 return
             time.sleep(options.every)
@@ -98,7 +107,7 @@ def _is_over(run: str) -> bool:
     return open_run(run).manifest.get("status") != "running"
 
 
-def _table(run: str) -> Any:
+def _table(context: Context) -> Any:
     """The answer and a line a model and null."""
     from rich.console import Group
     from rich.table import Table
@@ -106,12 +115,16 @@ def _table(run: str) -> Any:
 
     from anisoscope.report.about import about
     from anisoscope.report.headline import headline_lines, headline_words
-    from anisoscope.report.reading import read
 
-    context = read([run], allow_damaged=True)
     table = Table(box=None, pad_edge=False)
     for name in ("model", "over", "enrichment so far", "now (odds ratio)", "outcome"):
         table.add_column(name)
     for line in headline_lines(context):
         table.add_row(*(Text(visible(cell)) for cell in (line.model, line.over, line.course, line.now, line.outcome)))
     return Group(Text(about(context)), Text(headline_words(context)), table)
+
+
+def _left_out(context: Context) -> list[str]:
+    """Parts that are damaged or could not be read: numbers are without them."""
+    found = context.sources[0].damaged
+    return [f"{len(found)} part(s) that are damaged or cannot be read left out: {', '.join(found)}"] if found else []

@@ -244,7 +244,7 @@ def beside(recipe: Recipe, done: Sequence[tuple[RecipeRun, Run]]) -> dict[str, A
     models: list[tuple[str, list[dict[str, Any]], int, bool]] = []
     for run, made in done:
         groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
-        for row in made.table().to_pylist():
+        for row in made.whole_table().to_pylist():
             if row["model"] is not None:
                 groups.setdefault((row["role"] or "", row["model"]), []).append(row)
         steps = int(made.manifest.get("steps") or 1)

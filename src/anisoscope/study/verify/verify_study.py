@@ -192,8 +192,13 @@ def _check(
                 listener.progressed(name, 0.3 + 0.7 * number / len(clouds), f"layer {at.layer}")
                 rows = [_row(one, at, card.width) | common for one in _layer(at, cloud, settings)]
                 _write(run, _of_layer(writer, at), rows)
-        kept = (row for row in run.table().to_pylist() if row["model"] == name)
-        found = [_read_back(row) for row in kept if row["layer"] is not None]
+        kept = [row for row in run.whole_table().to_pylist() if row["model"] == name and row["layer"] is not None]
+        gone = sorted({at.layer for at in clouds} - {row["layer"] for row in kept})
+        if gone:
+            raise AnisoscopeError(
+                f"the rows of layer {gone[0]} of {name} were removed from {run.path}; begin a new run"
+            )
+        found = [_read_back(row) for row in kept]
         _write(run, writer, [_row(one, None, card.width) | common for one in settling(found, settings.proxies)])
     except Exception as error:  # an interrupt is no failure
         why = str(error) or type(error).__name__
