@@ -7,6 +7,11 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 # Of every package but torch only files are installed whose hash is in locked/.
 HASHED := $(BIN)/python -m pip --disable-pip-version-check install --quiet --require-hashes --no-deps
+# What would be installed under another Python, on Linux with x86_64; pip judges markers by the Python that it runs in.
+SUPPORTED := 3.11 3.12 3.13 3.14
+TRY := $(BIN)/python -m pip --disable-pip-version-check install --quiet --dry-run --ignore-installed --require-hashes \
+	--no-deps --only-binary=:all: $(foreach tag,2_28 2_17 2014,--platform manylinux$(if $(filter 2014,$(tag)),,_)$(tag)_x86_64) \
+	--target $(VENV)/.none
 THREADS := $(shell $(PYTHON) -c "import os; print(os.cpu_count())")
 PEERS := .venv-peers
 # For every platform and Python at once; what only a build of torch for CUDA needs comes with that build.
@@ -16,7 +21,7 @@ LOCK := .venv-lock/bin/uv pip compile --quiet --universal --generate-hashes --py
 	nvidia-cufile nvidia-curand nvidia-cusolver nvidia-cusparse nvidia-cusparselt-cu13 nvidia-nccl-cu13 \
 	nvidia-nvjitlink nvidia-nvshmem-cu13 nvidia-nvtx,--no-emit-package $(name))
 
-.PHONY: run test lint slow faults bench calibration conformance lock models docs clean
+.PHONY: run test lint slow faults bench calibration conformance lock check-lock models docs clean
 
 run: $(VENV)/.core
 	$(BIN)/anisoscope pair
@@ -67,6 +72,12 @@ lock:
 	$(LOCK) pyproject.toml --extra dev locked/build.in -o locked/test.txt
 	$(LOCK) --no-deps locked/models.in -o locked/models.txt
 	rm -rf .venv-lock
+
+# Whether a file by one of the hashes in locked/ is to be had for every Python that is supported (downloads; minutes).
+check-lock: $(BIN)/python
+	@for version in $(SUPPORTED); do for name in run test models; do \
+	  $(TRY) --python-version $$version -r locked/$$name.txt || exit 1; echo "Python $$version: locked/$$name.txt"; \
+	done; done
 
 # Finds the sites of every language model of the installed transformers and rewrites docs/models.md (two minutes).
 models: $(VENV)/.dev

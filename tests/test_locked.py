@@ -33,6 +33,15 @@ def test_every_release_has_hashes_and_the_version_of_the_constraints(name):
     assert loose == []  # what is no constraint is for other platforms
 
 
+def test_no_release_depends_on_the_python_but_in_a_browser():
+    """`make check-lock` asks pip for files of other Pythons, and pip judges markers by the one that it runs in."""
+    markers = [
+        line for file in (HERE / "locked").glob("*.txt") for line in file.read_text().splitlines() if ";" in line
+    ]
+    assert markers
+    assert [line for line in markers if "python" in line and "sys_platform == 'emscripten'" not in line] == []
+
+
 def test_every_constraint_is_locked_but_torch():
     locked = pins("locked/run.txt") | pins("locked/test.txt") | pins("locked/models.txt")
     assert set(pins("constraints.txt")) - set(locked) == {"torch"}

@@ -94,6 +94,8 @@ def test_wrong_names_fail_before_torch_is_imported(tmp_path):
         (["verify", "./gone"], 2, "a model on this disk must exist"),
         (["verify", "x/y", "--held-out", "./gone"], 2, "a model on this disk must exist"),
         (["verify", "x/y", "--out", str(tmp_path / "taken")], 1, "holds a run already"),
+        (["verify", "--resume", str(tmp_path / "taken")], 2, "--resume must name a run of verify"),
+        (["verify"], 2, "verify needs a MODEL"),
         (["intervene", "--out", str(tmp_path / "taken")], 1, "holds a run already"),
         (["intervene", "--resume", str(tmp_path / "taken")], 2, "--resume must name a run of intervene"),
         (["reproduce", "tangent", "--text", "kjw"], 2, "did you mean kjv"),
@@ -252,7 +254,7 @@ def test_a_finished_profile_has_nothing_left_and_keeps_its_settings(profiled, ca
     cli.main(["profile", "--resume", str(whole), "--no-report"])
     assert "nothing left to do" in capsys.readouterr().out
     assert ended("profile", "--resume", whole, "--rank", 4) == 2
-    assert "must keep its own model and settings, got --resume with rank" in capsys.readouterr().err
+    assert "must keep its own settings, got --resume with rank" in capsys.readouterr().err
 
 
 def corpus(folder, documents=40, words=60):

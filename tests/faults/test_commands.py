@@ -26,6 +26,7 @@ COMMANDS = {
     "intervene-resume": ["intervene", "--resume", "{it}"],
     "pilot": ["intervene", "--dry-run", "--pilot", "{it}"],
     "verify": ["verify", "{it}", "--dry-run"],
+    "verify-resume": ["verify", "--resume", "{it}"],
     "reproduce": ["reproduce", "{it}", "--dry-run"],
     "reproduce-into": ["reproduce", "settle", "--text", "{it}", "--out", "{it}", "--dry-run"],
     "watch": ["watch", "{it}", "--once"],

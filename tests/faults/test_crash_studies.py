@@ -15,6 +15,8 @@ from study.jobs import comparable
 READ = ["--length", "16", "--sequences", "8", "--device", "cpu", "--threads", "1"]
 JUDGED = [*READ, "--rank", "2", "--resamples", "19", "--proxies", "pca", "--views", "representation"]
 JUDGED += ["--no-targets", "--no-frequency"]
+CHECKED = ["--length", "16", "--sequences", "16", "--device", "cpu", "--threads", "1", "--rank", "2", "--layers", "2"]
+CHECKED += ["--resamples", "19", "--proxies", "pca"]
 PLAN = """
 corpus = "TEXT"
 seeds = 1
@@ -55,7 +57,7 @@ source = "nowhere"
 rule = "above"
 where = { measure = "two_nn" }
 """
-KINDS = ("profile", "ablate", "checkpoints", "intervene", "reproduce")
+KINDS = ("profile", "ablate", "checkpoints", "intervene", "verify", "reproduce")
 SAMPLE = 2  # states in `make test`
 
 
@@ -66,6 +68,8 @@ def begun(kind, folder, text):
         own = [history[1], "--text", text, *JUDGED, "--batches", "1", "--measures", "usual", "--no-gradients"]
     elif kind == "ablate":
         own = [*history, "--text", text, *READ, "--ranks", "2", "--draws", "1", "--layers", "1"]
+    elif kind == "verify":
+        own = [history[1], "--held-out", history[0], "--text", text, *CHECKED]
     elif kind == "checkpoints":
         own = [*history, "--text", text, *JUDGED, "--probe", "0"]
     else:

@@ -16,6 +16,7 @@ from safetensors.numpy import save_file
 from anisoscope import open_run
 from anisoscope.cli import main
 from anisoscope.store.run import create_run
+from anisoscope.study.reproduce.recipe_run import RESULT
 from faults.conftest import ALL
 from faults.serving import compiled, serving
 from models.snapshots import save, tiny
@@ -75,6 +76,7 @@ COMMANDS = {
     "intervene-resume": "intervene --resume planned",
     "verify": "verify model --text texts/*.txt --length 16 --sequences 16 --rank 2 --layers 1 --resamples 19 "
     "--device cpu --threads 1 --proxies pca --out made",
+    "verify-resume": "verify --resume checked",
     "reproduce": "reproduce recipe.toml --threads 1 --out made",
     "watch": "watch run --once",
 }
@@ -111,10 +113,11 @@ vocabulary = 320
 length = 16
 rank = 2
 resamples = 19
+views = ["representation"]
+probes = false
 [[arms]]
-name = "istar"
-kind = "istar"
-doses = [0.1]
+name = "null"
+kind = "null"
 """
 RECIPE = """
 title = "Mine"
@@ -148,11 +151,12 @@ STOPPED = {
     "profile": "profiled",
     "ablate": "removed",
     "intervene": "planned",
+    "verify": "checked",
 }
 STUDIES = dict.fromkeys(STOPPED, "made") | {f"{name}-resume": folder for name, folder in STOPPED.items()}
-VARYING = {*STUDIES, "theory", "doctor", "verify", "reproduce"}  # what they write holds times
-SLOW = {*STUDIES, "theory", "verify", "reproduce"}  # there each operation gets one of the errors, in turn
-CHANGING = re.compile(r"[0-9a-f]{32}|\d+|tmp\w+|decoder|encoder")
+VARYING = {*STUDIES, "theory", "doctor", "reproduce"}  # what they write holds times
+SLOW = {*STUDIES, "theory", "reproduce"}  # there each operation gets one of the errors, in turn
+CHANGING = re.compile(r"[0-9a-f]{32}|\d+|tmp\w+|decoder|encoder|control|null")  # models and arms alike
 
 
 def planted(path):
@@ -224,6 +228,8 @@ class Bench:
 
     def go_on(self, name):
         """Resume a study that was broken off; None if it had not begun."""
+        if name == "reproduce":  # the same command in the folder that is there
+            return self.server.run(COMMANDS[name].split(), self.folder)
         run = STUDIES[name]
         if not (self.folder / run / "manifest.json").exists():
             return None
@@ -261,8 +267,9 @@ def test_an_error_at_any_operation_is_one_line_and_loses_nothing(bench, tmp_path
     assert whole.code == 0, (whole.out, whole.err)
     assert whole.operations
     made, cases = files(bench.folder), 0
-    if name in STUDIES:
-        shutil.copytree(bench.folder / STUDIES[name], tmp_path / "whole" / STUDIES[name])
+    if name in (*STUDIES, "reproduce"):
+        run = STUDIES.get(name, "made")
+        shutil.copytree(bench.folder / run, tmp_path / "whole" / run)
     for turn, number in enumerate(tried(name, whole.operations)):
         for error in ERRORS if ALL and name not in SLOW else (ERRORS[turn % len(ERRORS)],):
             what = (name, number, whole.operations[number], errno.errorcode[error])
@@ -272,8 +279,8 @@ def test_an_error_at_any_operation_is_one_line_and_loses_nothing(bench, tmp_path
             if ended.code == 0 and name not in VARYING and "warning: " not in ended.err:
                 assert ended.out == whole.out, what
                 assert files(bench.folder) == made, what
-            if name in STUDIES:
-                check_goes_on(bench, name, ended, tmp_path / "whole" / STUDIES[name], what)
+            if name in (*STUDIES, "reproduce"):
+                check_goes_on(bench, name, ended, tmp_path / "whole" / STUDIES.get(name, "made"), what)
             cases += 1
     counted(
         "an error of the operating system at any file operation of any command is one line and loses nothing", cases
@@ -306,7 +313,10 @@ def check_goes_on(bench, name, ended, whole, what):
         if went_on is None:
             return
         assert went_on.code == 0, (*what, went_on.err)
-    run = bench.folder / STUDIES[name]
+    run = bench.folder / STUDIES.get(name, "made")
+    if name == "reproduce":
+        assert (run / RESULT).read_text() == (whole / RESULT).read_text(), what
+        run, whole = run / "model", whole / "model"
     assert open_run(run).faults() == ([], []), what
     if name.startswith("pair"):
         assert_same(run, whole)

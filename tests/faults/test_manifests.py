@@ -15,6 +15,7 @@ from anisoscope.study.ablate.ablate_settings import AblateSettings
 from anisoscope.study.intervene.intervene_settings import InterveneSettings
 from anisoscope.study.model_settings import Examination, HistoryPlan, ProfileSettings
 from anisoscope.study.pair.pair_settings import PairSettings
+from anisoscope.study.verify.verify_settings import Verification
 from faults.conftest import ALL
 from faults.test_errors import said
 from models.snapshots import letters, save, tiny
@@ -42,6 +43,7 @@ def studies(folder):
             "seeds": [0],
         },
         "profile": {"config": ProfileSettings(**read), "asked": model},
+        "verify": {"config": Verification(**read), "asked": [model], "held_out": []},
         "pair": {"config": PairSettings(corpus=text, layers=1, width=16, heads=2, rank=2, vocabulary=300)},
     }
     common = {"steps": 4, "done": ["a-0"], "failed": {"b-0": "why"}, "seconds": 1.0, "hashes": {"text-0": "0"}}
@@ -75,7 +77,7 @@ def changed(manifest, path, odd):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("kind", ["intervene", "ablate", "checkpoints", "profile", "pair"])
+@pytest.mark.parametrize("kind", ["intervene", "ablate", "checkpoints", "profile", "verify", "pair"])
 def test_a_field_of_another_kind_is_an_answer_or_one_line(tmp_path, monkeypatch, counted, kind):
     monkeypatch.setattr("anisoscope.jobs.job_pool._serial", lambda *_: None)  # no job is begun
     with create_run(tmp_path / "run", kind=kind) as run:

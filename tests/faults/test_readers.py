@@ -32,10 +32,13 @@ from anisoscope.study.ablate.ablate_settings import AblateSettings
 from anisoscope.study.checkpoints import history_study as checkpoints
 from anisoscope.study.intervene import intervention_study as intervene
 from anisoscope.study.intervene.intervene_settings import InterveneSettings
-from anisoscope.study.model_settings import Examination, HistoryPlan
+from anisoscope.study.model_settings import Examination, HistoryPlan, ProfileSettings
+from anisoscope.study.profile import profile_study as profile
 from anisoscope.study.reproduce.recipe import Recipe, load_recipe
 from anisoscope.study.reproduce.recipe_run import _begin
 from anisoscope.study.setting_fields import made_of, read_toml
+from anisoscope.study.verify import verify_study as verify
+from anisoscope.study.verify.verify_settings import Verification
 from faults.conftest import ALL
 from models.snapshots import save as save_model
 from models.snapshots import tiny
@@ -139,14 +142,18 @@ def begun(folder, content):
     _begin(folder, *RECIPE)
 
 
-def resumed(kind):
+def resumed(go_on):
     def read(folder, content):
         made = folder / "made"
         made.mkdir(exist_ok=True)
         (made / "manifest.json").write_bytes(content)
-        kind.resumed(made, JobResources(), Refusing())
+        go_on(made)
 
     return read
+
+
+def with_jobs(kind):
+    return lambda made: kind.resumed(made, JobResources(), Refusing())
 
 
 def manifest_of(kind):
@@ -225,6 +232,19 @@ STUDIES = {
         "done": ["a-0"],
         "failed": {},
     },
+    "profile": {
+        "config": ProfileSettings().model_dump(mode="json"),
+        "asked": "nowhere",
+        "hashes": {"text": "0", "model": "0"},
+        "done": ["model-layers"],
+    },
+    "verify": {
+        "config": Verification().model_dump(mode="json"),
+        "asked": ["nowhere"],
+        "held_out": [],
+        "hashes": {"text-0": "0", "model-0": "0"},
+        "done": ["00-nowhere-layer-000"],
+    },
 }
 STUDIES = {kind: about | {"failed": {}} for kind, about in STUDIES.items()}
 
@@ -251,9 +271,11 @@ READERS = {
     "recipe": (lambda folder: RECIPE_TOML, recipe),
     "plan": (lambda folder: PLAN, plan),
     "recipe begun": (lambda folder: (_begin(folder, *RECIPE), (folder / "recipe.json").read_bytes())[1], begun),
-    "intervene resumed": (manifest_of("intervene"), resumed(intervene)),
-    "ablate resumed": (manifest_of("ablate"), resumed(ablate)),
-    "checkpoints resumed": (manifest_of("checkpoints"), resumed(checkpoints)),
+    "intervene resumed": (manifest_of("intervene"), resumed(with_jobs(intervene))),
+    "ablate resumed": (manifest_of("ablate"), resumed(with_jobs(ablate))),
+    "checkpoints resumed": (manifest_of("checkpoints"), resumed(with_jobs(checkpoints))),
+    "profile resumed": (manifest_of("profile"), resumed(lambda made: profile.resume(made, Refusing()))),
+    "verify resumed": (manifest_of("verify"), resumed(lambda made: verify.resumed(made, Refusing()))),
     "model configuration": (configuration, described),
     "tokeniser": (lambda folder: (save_model(tiny("gpt2"), folder / "t") / "tokenizer.json").read_bytes(), tokeniser),
     "mediawiki": (lambda folder: WIKI * 3, dump),

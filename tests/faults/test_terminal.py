@@ -66,6 +66,7 @@ FORMS = {
     "verify planned": "verify MODEL --text texts/*.txt --length 16 --rank 2 --dry-run",
     "verify": "verify MODEL --text texts/*.txt --length 16 --sequences 16 --rank 2 --layers 1 --resamples 19 "
     "--device cpu --threads 1 --proxies pca --out HOSTILE",
+    "verify resumed": "verify --resume STOPPED",
     "reproduce planned": "reproduce recipe.toml --dry-run",
     "reproduce": "reproduce recipe.toml --threads 1 --out HOSTILE",
     "reproduce of none": "reproduce HOSTILE",

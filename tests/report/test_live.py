@@ -1,6 +1,7 @@
 """The page of a run that is still going: there from the first rows on, whole at every reading, and as it was left."""
 
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -220,6 +221,17 @@ def test_the_terminal_shows_the_same_headline(planted, capsys):
     assert len(first.course) == len(STEPS)
     assert first.course[0] == "▁"  # it begins at its lowest
     assert lines[3].outcome == "✗ below"
+
+
+@pytest.mark.parametrize("form", ["--once", "--no-serve"])
+def test_a_part_that_cannot_be_read_is_told_beside_the_headline(planted, tmp_path, capsys, form):
+    run = shutil.copytree(planted / "good", tmp_path / "run")
+    part = sorted(run.glob("rows-*.parquet"))[0]
+    part.write_bytes(part.read_bytes()[:100])
+    main(["watch", str(run), form])
+    out, err = capsys.readouterr()
+    said = err if form == "--once" else out
+    assert f"1 part(s) that are damaged or cannot be read left out: {part.name}" in " ".join(said.split())
 
 
 def test_many_observations_are_thinned_to_a_sparkline_that_keeps_its_ends():

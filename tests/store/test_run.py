@@ -86,6 +86,8 @@ def test_a_torn_part_is_named_and_the_rest_is_read(tmp_path, keep):
     found = open_run(tmp_path / "run")
     assert found.table()["value"].to_pylist() == [1.0]
     assert found.damaged == [part.name]
+    with pytest.raises(AnisoscopeError, match=rf"cannot read {part.name} in .*anisoscope verify-run"):
+        open_run(tmp_path / "run").whole_table()  # what is computed from rows is computed from all of them
 
 
 def test_a_second_process_is_kept_out_and_a_dead_one_is_not_waited_for(tmp_path):

@@ -114,7 +114,7 @@ def _shown(plan: Plan) -> None:
 
 def _costs(run: Run) -> None:
     """By layer: what the proxy costs, and how it stands to each control at equal displacement."""
-    table = run.table().to_pylist()
+    table = run.whole_table().to_pylist()
     usual = run.manifest.get("config", {}).get("subset")
     excess = {
         (row["model"], row["step"], row["layer"], row["rank"], row["null"]): row

@@ -32,7 +32,7 @@ def end_with_answer(run: Run, began: float, *, report: bool, again: str) -> None
     if verdict is not None:
         tell(console, f"verdict: {verdict}")
     took = duration(time.monotonic() - began)
-    cost = cost_in_words(run.table().to_pylist())
+    cost = cost_in_words(run.whole_table().to_pylist())
     tell(console, f"took {took}" + ("" if cost is None else f"; cost of watching: {cost}"))
     if report and "://" not in run.path:
         tell(console, f"report: {_page(run)}")

@@ -147,7 +147,7 @@ def _effects(run: Run) -> None:
     from anisoscope.verdict import ABOVE, BELOW
     from anisoscope.vocabulary import SENTENCES
 
-    table = run.table().to_pylist()
+    table = run.whole_table().to_pylist()
     told: dict[str, list[dict[str, Any]]] = {}
     for row in table:
         if row["measure"] == "sentence":

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Iterator
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
@@ -17,7 +14,8 @@ from anisoscope.cli.command_end import end_with_answer
 from anisoscope.cli.early_checks import require_corpus, require_models, require_new_run, require_tokeniser
 from anisoscope.cli.layer_table import print_layers
 from anisoscope.cli.model_command import ExaminationRun, display, shown_size, threads_to_go_on_with
-from anisoscope.cli.output import print_table, say, visible
+from anisoscope.cli.output import print_table, visible
+from anisoscope.cli.resume_command import again, require_own, told_how_to_go_on
 from anisoscope.cpu_cores import usable_cores
 from anisoscope.errors import broken
 from anisoscope.escape_text import tell
@@ -97,45 +95,30 @@ def profile(
     if options.dry_run:
         return
     folder = options.out or f"runs/{datetime.now():%Y%m%d-%H%M%S}-profile"
-    with _told_how_to_go_on(folder), display() as listener:
+    with told_how_to_go_on("profile", folder, "stages"), display() as listener:
         run = study(model, settings, listener, out=folder, page=options.report)
     _end(run, began, options)
 
 
 def _resumed(model: str, options: ProfileCommand, began: float) -> None:
-    extra = [*(["MODEL"] if model else []), *sorted(given_in(options).keys() - {"resume", "report"})]
-    if extra:
-        what = f"--resume with {', '.join(extra)}"
-        raise broken("a resumed profile must keep its own model and settings", what, "leave them out")
+    require_own(options, named=["MODEL"] if model else [])
     threads_to_go_on_with(str(options.resume), "profile")  # its own, as its settings say
     from anisoscope.study.profile.profile_study import resume as study
 
-    with _told_how_to_go_on(str(options.resume)), display() as listener:
+    with told_how_to_go_on("profile", str(options.resume), "stages"), display() as listener:
         run = study(str(options.resume), listener, page=options.report)
     _end(run, began, options)
 
 
-@contextlib.contextmanager
-def _told_how_to_go_on(folder: str) -> Iterator[None]:
-    """A run that was begun and interrupted says how it goes on."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        if (Path(folder) / "manifest.json").exists():
-            say(f"stopped. Completed stages are kept. Resume with: anisoscope profile --resume {folder}")
-        raise
-
-
 def _end(run: Run, began: float, options: ProfileCommand) -> None:
-    print_layers(run.table().to_pylist())
+    print_layers(run.whole_table().to_pylist())
     _shapes(run)
-    again = f"Resume with: anisoscope profile --resume {run.path}"
-    end_with_answer(run, began, report=options.report, again=again)
+    end_with_answer(run, began, report=options.report, again=again("profile", run.path))
 
 
 def _shapes(run: Run) -> None:
     """The shape of the profile, with and without the tokens that decide it."""
-    table = run.table().to_pylist()
+    table = run.whole_table().to_pylist()
     rows = []
     for row in table:
         if row["measure"] == "prominence" and row["step"] == 1:

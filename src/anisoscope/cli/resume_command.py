@@ -1,12 +1,15 @@
-"""How `ablate` and `intervene` go on with a run, and what their jobs run on."""
+"""How commands go on with a run, and what the jobs of `ablate` and `intervene` run on."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anisoscope.cli.command_end import end_with_answer
 from anisoscope.cli.model_command import display, threads_to_go_on_with
+from anisoscope.cli.output import say
 from anisoscope.errors import broken
 from anisoscope.study.model_settings import JobOptions
 from anisoscope.study.setting_fields import given_in, part_of
@@ -23,17 +26,32 @@ def resume(
 
     ``named`` are what was given without a flag, ``show`` prints what was found.
     """
-    may = {"resume", "report", *JobOptions.model_fields}
-    extra = [*named, *sorted(given_in(options).keys() - may)]
-    if extra:
-        what = f"--resume with {', '.join(extra)}"
-        raise broken("a resumed study must keep its own settings", what, "leave them out")
+    require_own(options, named=named, may=JobOptions.model_fields)
     threads = threads_to_go_on_with(path, kind)
     with display() as listener:
         means = means_of(part_of(options, JobOptions), threads)
         run = _study(kind).resumed(path, means, listener, page=options.report)
     show(run)
     end_with_answer(run, began, report=options.report, again=again(kind, run.path))
+
+
+def require_own(options: Any, *, named: Sequence[str], may: Iterable[str] = ()) -> None:
+    """Raise if a run that goes on is given models or settings; where its jobs run it ``may`` be told."""
+    extra = [*named, *sorted(given_in(options).keys() - {"resume", "report", *may})]
+    if extra:
+        what = f"--resume with {', '.join(extra)}"
+        raise broken("a resumed study must keep its own settings", what, "leave them out")
+
+
+@contextlib.contextmanager
+def told_how_to_go_on(kind: str, folder: str, parts: str) -> Iterator[None]:
+    """A run that was begun and interrupted says how it goes on; ``parts`` are what is kept."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if (Path(folder) / "manifest.json").exists():
+            say(f"stopped. Completed {parts} are kept. Resume with: anisoscope {kind} --resume {folder}")
+        raise
 
 
 def again(kind: str, path: str) -> str:

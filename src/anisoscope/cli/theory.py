@@ -61,7 +61,7 @@ def _claims(run: Run) -> None:
     """Claim by claim, then the bounds."""
     from anisoscope.report.sections.theory.laboratory import BOUNDS, CLAIMS, LaboratoryRows, precise
 
-    lab = LaboratoryRows(run.table().to_pylist())
+    lab = LaboratoryRows(run.whole_table().to_pylist())
     rows = [
         [words, short(lab.expected[key]["value"]), precise(lab.fits[key]), lab.said(key)]
         for key, words in CLAIMS.items()

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 from pydantic import Field
 
+from anisoscope.cli.output import say
 from anisoscope.study.setting_fields import CommandOptions
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from anisoscope.jobs.progress_table import ProgressTable
+    from anisoscope.report.reading import Context
 
 
 class WatchCommand(CommandOptions):
@@ -57,10 +59,12 @@ def watch(
     from anisoscope.report.live import Follower
     from anisoscope.report.reading import read
 
-    read([run], allow_damaged=True)  # what is no run is told at once
+    context = read([run], allow_damaged=True)  # what is no run is told at once
     console, follower = Console(highlight=False), Follower(run)
     if options.once:
-        _show(_table(console), run)
+        for told in _left_out(context):
+            say(f"warning: {run}: {told}")
+        _show(_table(console), context)
         return
     with (
         contextlib.suppress(KeyboardInterrupt),
@@ -69,7 +73,8 @@ def watch(
     ):
         while True:
             if follower.refresh() or follower.page is None:
-                _show(table, run)
+                context = read([run], allow_damaged=True)
+                _show(table, context, *(f"warning: {told}" for told in _left_out(context)))
             if not options.serve and _is_over(run):
                 return
             time.sleep(options.every)
@@ -95,7 +100,7 @@ def _is_over(run: str) -> bool:
 
 
 def _table(console: Console) -> ProgressTable:
-    """A line a model and null."""
+    """One line per model and null."""
     from anisoscope.jobs.progress_table import ProgressTable, Words
 
     cells = {"model": "model", "over": "over", "course": "enrichment so far", "now": "now (odds ratio)"}
@@ -103,14 +108,12 @@ def _table(console: Console) -> ProgressTable:
     return ProgressTable(console, *columns, Words("{task.fields[outcome]}", "outcome"))
 
 
-def _show(table: ProgressTable, run: str) -> None:
+def _show(table: ProgressTable, context: Context, *above: str) -> None:
     """The answer as it is now and its lines: in place where the display changes, else once more."""
     from anisoscope.report.about import about
     from anisoscope.report.headline import headline_lines, headline_words
-    from anisoscope.report.reading import read
 
-    context = read([run], allow_damaged=True)
-    table.title = f"{about(context)}\n{headline_words(context)}"
+    table.title = "\n".join([*above, about(context), headline_words(context)])
     for old in table.task_ids:
         table.remove_task(old)
     for line in headline_lines(context):
@@ -119,3 +122,9 @@ def _show(table: ProgressTable, run: str) -> None:
         table.refresh()
     else:
         table.console.print(table)
+
+
+def _left_out(context: Context) -> list[str]:
+    """Parts that are damaged or could not be read: numbers are without them."""
+    found = context.sources[0].damaged
+    return [f"{len(found)} part(s) that are damaged or cannot be read left out: {', '.join(found)}"] if found else []

@@ -146,6 +146,17 @@ class Run:
                 self.damaged.append(name)
         return pa.concat_tables(parts) if parts else SCHEMA.empty_table()
 
+    def whole_table(self) -> pa.Table:
+        """All rows, for whatever is computed from them: a part that cannot be read is an error, and not left out."""
+        found = self.table()
+        if self.damaged:
+            more = f" (and {len(self.damaged) - 1} more)" if len(self.damaged) > 1 else ""
+            raise AnisoscopeError(
+                f"cannot read {self.damaged[0]}{more} in {self.path}; try again, and see: anisoscope verify-run "
+                f"{self.path}"
+            )
+        return found
+
     def require_whole(self, *, rows_only: bool = False) -> None:
         """Raise if a file (or, with ``rows_only``, a part) is not what it was when the run was closed."""
         require_recorded(self._folder, files_in(self.manifest) or {}, only=ENDING if rows_only else "")
@@ -294,7 +305,7 @@ class RunSink:
     def read(self) -> list[dict[str, Any]]:
         """The rows that this sink has written, read back."""
         own = {"run": self._run.name} | self._constant
-        return [row for row in self._run.table().to_pylist() if all(row[name] == own[name] for name in own)]
+        return [row for row in self._run.whole_table().to_pylist() if all(row[name] == own[name] for name in own)]
 
     def keep(
         self, what: str, timing: str | None, step: int, tensors: Mapping[str, np.ndarray], *, every: bool = False

@@ -78,7 +78,7 @@ def power_of(settings: InterveneSettings, pilot: str | None) -> dict[str, float]
     if run.manifest.get("kind") != KIND:
         raise broken("a pilot must be an earlier run of intervene", pilot, "leave --pilot out for a first plan")
     spreads: dict[str, list[float]] = {}
-    for found in run.table().to_pylist():
+    for found in run.whole_table().to_pylist():
         if found["measure"] == "effect" and found["se"] and found["layer"] is None:
             spreads.setdefault(found["variant"], []).append(found["se"] * math.sqrt(found["n"]))
     if not spreads:
@@ -169,7 +169,7 @@ def _go_on(run: Run, settings: InterveneSettings, means: JobResources, listener:
         left = [Task(job.writer, trained, (job,)) for job in jobs if job.writer not in run.manifest["done"]]
         with session(means):
             run_all(left, means, JobLog(run, listener))
-        rows = run.table().to_pylist()
+        rows = run.whole_table().to_pylist()
         run.write("effects", effect_rows(rows, settings))
         run.write("sentences", sentence_rows(rows, outcome_values(rows, settings), settings))
         ending.status = "finished"

@@ -213,7 +213,9 @@ def _carried_out(run: RecipeRun, folder: Path, threads: int, displays: tuple[Any
             from anisoscope.study.profile.profile_study import resume
 
             return resume(folder, displays[1])
-        raise AnisoscopeError(f"{folder} holds a run that is not finished; remove it, or choose another --out")
+        from anisoscope.study.verify.verify_study import resumed
+
+        return resumed(folder, displays[1])
     if run.study == "pair":
         from anisoscope.study.pair.pair_study import pair
 
@@ -242,7 +244,7 @@ def beside(recipe: Recipe, done: Sequence[tuple[RecipeRun, Run]]) -> dict[str, A
     models: list[tuple[str, list[dict[str, Any]], int, bool]] = []
     for run, made in done:
         groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
-        for row in made.table().to_pylist():
+        for row in made.whole_table().to_pylist():
             if row["model"] is not None:
                 groups.setdefault((row["role"] or "", row["model"]), []).append(row)
         steps = int(made.manifest.get("steps") or 1)
