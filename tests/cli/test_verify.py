@@ -180,33 +180,33 @@ def begun(tmp_path_factory):
 
 def other_model(where, text):
     save(tiny("llama", seed=1), where / "llama")
-    return f"the model in {where / 'llama'} is not what it was"
+    return f"the model in {where / 'llama'} has changed since"
 
 
 def other_kind(where, text):
     shutil.rmtree(where / "llama")
     save(tiny("bert"), where / "llama")
-    return f"the model {where / 'llama'} is not what it was"
+    return f"the model {where / 'llama'} has changed since"
 
 
 def other_text(where, text):
     for path in Path(text).parent.glob("*.txt"):
         path.write_text(path.read_text() + "Something else was added to the end of it. " * 40)
-    return f"the text {text} is not what it was"
+    return f"the text {text} has changed since"
 
 
 def other_settings(where, text):
     run = open_run(where / "run")
     config = run.manifest["config"] | {"rank": "id"}
     (where / "run" / "manifest.json").write_bytes(manifest_to_bytes(run.manifest | {"config": config}))
-    return "holds settings that are none"
+    return "holds invalid settings"
 
 
 def no_hash_of_the_model(where, text):
     run = open_run(where / "run")
     hashes = {name: value for name, value in run.manifest["hashes"].items() if not name.startswith("model")}
     (where / "run" / "manifest.json").write_bytes(manifest_to_bytes(run.manifest | {"hashes": hashes}))
-    return "lacks hashes.model-0: it cannot go on"
+    return "lacks hashes.model-0: it cannot be resumed"
 
 
 @pytest.mark.parametrize("change", [other_model, other_kind, other_text, other_settings, no_hash_of_the_model])
