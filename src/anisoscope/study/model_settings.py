@@ -120,13 +120,23 @@ class ProfileSettings(Examination):
         default=4608, ge=FEWEST_VECTORS, description="Vectors of a batch, of each layer and subset of tokens."
     )
     batches: int = Field(default=4, ge=1, description="Batches of vectors, for the deviation.")
-    measures: Literal["all", "usual"] = Field(
+    measures: Literal["all", "usual", "spectrum"] = Field(
         default="all",
-        description="Of layers: all measures in all variants, or those that a training shows, in their usual variant.",
+        description=(
+            "Of layers: all measures in all variants; those that a training shows, in their usual variant; or of these "
+            "the ones of spectra and directions alone, without neighbours and clusters."
+        ),
     )
     gradients: bool = Field(default=True, description="Judge gradients; without them only layers are measured.")
     untrained: bool = Field(
         default=True, description="Look at the untrained twin too; without it gradients have no null `init`."
+    )
+    attention: Literal["usual", "causal", "bidirectional", "none"] = Field(
+        default="usual",
+        description=(
+            "What tokens see, in place of what they saw in training: those before them (causal), all (bidirectional), "
+            "or themselves alone (none: attention is switched off)."
+        ),
     )
     ablate: bool = Field(
         default=False,
