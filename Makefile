@@ -50,6 +50,7 @@ bench: $(VENV)/.dev $(VENV)/.models $(PEERS)/.peers
 	$(BIN)/python -m bench.memory
 	$(BIN)/python -m bench.frequency
 	$(BIN)/python -m bench.relations
+	$(BIN)/python -m bench.decay
 	$(BIN)/python -m bench.profile
 	$(BIN)/python -m bench.estimates
 	$(BIN)/python -m bench.curvature --device cpu --surfaces

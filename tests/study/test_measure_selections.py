@@ -44,7 +44,7 @@ def test_selections_together_measure_as_each_alone(layer):
 def test_the_usual_measures_are_those_among_all(layer):
     x, selections = layer
     every = {(r.measure, r.variant): r for r in measure_selections(x, selections)["no-first"].table}
-    usual = measure_selections(x, selections, usual=True)["no-first"].table
+    usual = measure_selections(x, selections, which="usual")["no-first"].table
     names = {"average_cosine", "isoscore_star", "participation_ratio", "effective_rank", "rankme", "spectral_decay"}
     names |= {"local_isotropy", "two_nn"}
     forms = {"power=2, centred", "power=1, centred", "power=1, uncentred"}  # the literature has three of this one
@@ -65,9 +65,9 @@ def test_selections_larger_than_a_sample_have_each_its_own(layer, monkeypatch):
         return measure_cloud(chunks, **given)
 
     monkeypatch.setattr(measure, "measure_cloud", counted)
-    measured = measure_selections(x, selections, usual=True)
+    measured = measure_selections(x, selections, which="usual")
     assert taken == [590, 585]
-    assert [len(one.table) for one in measured.values()] == [len(measure_cloud([x], usual=True).table)] * 2
+    assert [len(one.table) for one in measured.values()] == [len(measure_cloud([x], which="usual").table)] * 2
 
 
 def test_threads_side_by_side_compute_with_one_thread_each():

@@ -121,7 +121,7 @@ def _models(given: Words) -> dict[str, str]:
 
 def _plan(console: Console, runs: list[RecipeRun], folder: Path) -> None:
     """What each study would take: from its model where that is on this disk, else from what the recipe says of it."""
-    download = 0
+    downloads: dict[str, int] = {}
     for run in runs:
         tell(console, f"{run.name}: {run.study}{'' if run.model is None else f' of {run.model}'}")
         here, estimated = _sizes(run)
@@ -130,9 +130,10 @@ def _plan(console: Console, runs: list[RecipeRun], folder: Path) -> None:
         if estimated is not None:
             of = f" (all {estimated.times} of them)" if estimated.times > 1 else ""
             tell(console, f"  {shown_size(estimated.size)}{of}")
-            download += estimated.download
+            downloads[run.model or run.name] = max(downloads.get(run.model or run.name, 0), estimated.download)
         if not here and estimated is None:
             tell(console, "  no estimate: the model is not on this disk, and the recipe does not say how large it is")
+    download = sum(downloads.values())
     there = next(part for part in (folder, *folder.resolve().parents) if part.exists())
     free = shutil.disk_usage(there).free
     fetched = f"; up to {download / (1 << 30):.1f} GiB of weights are downloaded" if download else ""

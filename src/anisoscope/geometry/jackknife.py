@@ -15,11 +15,11 @@ FEWEST_GROUPS = 8
 E = TypeVar("E", bound=Estimate)
 
 
-def with_jackknife(found: E, left_out_n: Tensor, *, df: float | None = None, other: float | None = None) -> E:
-    """The estimate with its standard error and its 95 % and 90 % intervals, from its values without each group.
+def with_jackknife(found: E, left_out_n: Tensor, *, df: float | None = None) -> E:
+    """The estimate with its standard error and its intervals, from its values without each group.
 
     Degrees of freedom are by default ``(Σd²)²/Σd⁴ − 1``, d the centred values: where a few groups decide the number,
-    its error is known from those few. ``other`` is another estimate of the error; the geometric mean of both is used.
+    its error is known from those few.
     """
     values = left_out_n.double().cpu()
     squares = (values - values.mean()).square()
@@ -28,9 +28,11 @@ def with_jackknife(found: E, left_out_n: Tensor, *, df: float | None = None, oth
         return found
     if df is None:
         df = max(1.0, total * total / fourth - 1) if fourth > 0 else float(n - 1)
-    error = math.sqrt(total * (n - 1) / n)
-    if other is not None:
-        error = math.sqrt(error * other)
+    return with_error(found, math.sqrt(total * (n - 1) / n), df=df)
+
+
+def with_error(found: E, error: float, *, df: float) -> E:
+    """The estimate with this standard error, and its 95 % and 90 % intervals by Student's t."""
     half, half90 = (float(special.stdtrit(df, level)) * error for level in (0.975, 0.95))
     v = found.value
     return replace(found, se=error, df=df, low=v - half, high=v + half, low90=v - half90, high90=v + half90)

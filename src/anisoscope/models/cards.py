@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from torch import nn
 from anisoscope.errors import AnisoscopeError, DamagedFileError, broken
 from anisoscope.models.catalogue import Objective, find
 from anisoscope.models.fingerprints import weight_files
-from anisoscope.models.located import Located, library, needs_gguf, quiet, reason
+from anisoscope.models.located import Located, library, needs_gguf, quiet, reason, stamp_of
 
 _AUTO = {"causal": "AutoModelForCausalLM", "masked": "AutoModelForMaskedLM"}
 _ENDINGS: dict[str, Objective] = {"ForCausalLM": "causal", "LMHeadModel": "causal", "ForMaskedLM": "masked"}
@@ -162,12 +163,21 @@ def read_configuration(located: Located, trust_remote_code: bool) -> Any:
                 raise _not_trusted(located, told)
             options["trust_remote_code"] = True
     try:
+        if located.is_gguf:
+            return copy.deepcopy(_gguf_configuration(tuple(sorted(located.source.items())), stamp_of(located.path)))
         with quiet():
             return transformers.AutoConfig.from_pretrained(**located.source, **options)
     except Exception as error:
         raise AnisoscopeError(
             f"the configuration of {located.path} cannot be read: {reason(error)}; is it complete?"
         ) from error
+
+
+@lru_cache(maxsize=4)
+def _gguf_configuration(source: tuple[tuple[str, str], ...], stamp: object) -> Any:
+    """The configuration inside a ``.gguf`` file, which takes seconds to find and is asked for again."""
+    with quiet():
+        return library().AutoConfig.from_pretrained(**dict(source), local_files_only=True)
 
 
 def _remote_code(told: dict[str, Any]) -> list[str]:

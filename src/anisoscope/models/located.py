@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -87,22 +88,33 @@ def converted_tokeniser(located: Located) -> TokeniserParts:
             f"{located.path} holds no tokeniser (no tokenizer.json, {', '.join(_OLDER_TOKENISERS)}); pass"
             " --tokeniser with the path of one, or the name of a model that has it"
         )
-    auto = library().AutoTokenizer
     needs_gguf(located)
     try:
-        with quiet():
-            found = auto.from_pretrained(**located.source, local_files_only=True)
+        kind, text, roles = _converted(tuple(sorted(located.source.items())), stamp_of(located.path))
     except Exception as error:
         raise AnisoscopeError(
             f"the tokeniser of {located.path} cannot be read: {reason(error)}; pass --tokeniser with another"
         ) from error
-    backend = getattr(found, "backend_tokenizer", None)
-    if backend is None:
+    if kind is None:
         raise AnisoscopeError(f"the tokeniser of {located.path} has no fast form; pass --tokeniser with another")
-    # A copy: the tokens that are added to it later are none of transformers' business.
-    backend = type(backend).from_str(backend.to_str())
-    roles = {role: str(token) for role, key in _ROLES.items() if (token := getattr(found, key, None))}
-    return TokeniserParts(backend, roles, {"kind": "converted", "path": str(located.path)})
+    # A copy: the tokens that are added to it later are none of transformers' business, nor of whoever asks next.
+    return TokeniserParts(kind.from_str(text), dict(roles), {"kind": "converted", "path": str(located.path)})
+
+
+@lru_cache(maxsize=4)
+def _converted(source: tuple[tuple[str, str], ...], stamp: object) -> tuple[Any, str, tuple[tuple[str, str], ...]]:
+    """Kind, JSON and roles of a tokeniser: to find it in a ``.gguf`` file takes seconds, and it is asked for again."""
+    with quiet():
+        found = library().AutoTokenizer.from_pretrained(**dict(source), local_files_only=True)
+    backend = getattr(found, "backend_tokenizer", None)
+    roles = tuple((role, str(token)) for role, key in _ROLES.items() if (token := getattr(found, key, None)))
+    return (None, "", roles) if backend is None else (type(backend), backend.to_str(), roles)
+
+
+def stamp_of(path: Path) -> tuple[tuple[str, int, int], ...]:
+    """Names, sizes and times of a file, or of those in a folder: what was read of them is kept while these stay."""
+    files = [path] if path.is_file() else sorted(one for one in path.iterdir() if one.is_file())
+    return tuple((str(one), (told := one.stat()).st_size, told.st_mtime_ns) for one in files)
 
 
 def library() -> Any:

@@ -87,14 +87,15 @@ def evaluation_seconds(card: Card | Dimensions, settings: Examination, *, rate: 
 
     Fitted by hand to six profiles on two cores (widths 192 and 384, with and without ``--quick``; ``bench.estimates``
     asks again). A layer, selection of tokens and batch takes 0.07 CPU s and the time of 2.3 products of all pairs of
-    vectors, with all measures 3.6; a proxy at a site takes 0.1 + 5.5e-6·D² s. Both are dealt out to the threads.
+    vectors, with all measures 3.6, of spectra alone 0.3; a proxy at a site takes 0.1 + 5.5e-6·D² s. Both are dealt out
+    to the threads.
     """
     width, layers = card.width, card.layers
     seconds, models = 0.0, 1
     if isinstance(settings, ProfileSettings):
         selections = len(CAPTURED_SUBSETS) + (card.config is not None and card.objective == "masked")  # special tokens
         pairs = 2.0 * settings.vectors**2 * width / rate * torch.get_num_threads()
-        products = 2.3 if settings.measures == "usual" else 3.6
+        products = {"all": 3.6, "usual": 2.3, "spectrum": 0.3}[settings.measures]
         clouds = (settings.batches + settings.untrained) * (layers + 1) * selections
         seconds += clouds * (0.07 + products * pairs)
         models = 1 + settings.untrained

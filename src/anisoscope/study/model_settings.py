@@ -126,16 +126,23 @@ class ProfileSettings(Examination):
         default=4608, ge=FEWEST_VECTORS, description="Vectors per batch, for each layer and subset of tokens."
     )
     batches: int = Field(default=4, ge=1, description="Number of batches of vectors; intervals are over batches.")
-    measures: Literal["all", "usual"] = Field(
+    measures: Literal["all", "usual", "spectrum"] = Field(
         default="all",
         description=(
-            "Measures of the layers: all in every variant, or only those shown for a training run, in "
-            "the usual variant."
+            "Measures of the layers: all in every variant; only those shown for a training run, in the usual "
+            "variant; or of these only the measures of spectra and directions, without neighbours and clusters."
         ),
     )
     gradients: bool = Field(default=True, description="Judge gradients; without this, only layers are measured.")
     untrained: bool = Field(
         default=True, description="Also measure the untrained twin; without it, gradients have no null `init`."
+    )
+    attention: Literal["usual", "causal", "bidirectional", "none"] = Field(
+        default="usual",
+        description=(
+            "Tokens that each token attends to: as in training (usual), those before it (causal), all (bidirectional), "
+            "or only itself (none: attention is switched off)."
+        ),
     )
     ablate: bool = Field(
         default=False,

@@ -153,6 +153,28 @@ def test_without_its_untrained_twin_a_model_has_the_same_numbers_and_no_init(run
     assert all(np.isclose(value, beside[key], equal_nan=True) for key, value in found.items())
 
 
+def test_another_attention_is_another_model_from_the_first_block_on(runs, text, tmp_path):
+    usual, path = runs["llama"]
+    asked = settings(text, untrained=False, attention="none", measures="usual", batches=1)
+    run = profile(str(path), asked, quiet(), out=tmp_path / "run")
+    assert run.manifest["model"]["attention"] == "none"
+    rows = run.table().to_pylist()
+    assert {r["model"] for r in rows} == {"llama, attention none"}
+    assert {r["view"] for r in rows if r["measure"] == "energy"} == {"representation", "weight", "embedding"}
+
+    def shares(rows):
+        return {
+            r["layer"]: r["value"]
+            for r in rows
+            if (r["measure"], r["subset"], r["step"], r["variant"]) == ("top_share", "all", 1, "power=1, centred")
+            and r["tensor"] == "activations"
+        }
+
+    found, before = shares(rows), shares(usual.table().to_pylist())
+    assert found[0] == pytest.approx(before[0], rel=0.1)  # another batch of the same embedding
+    assert abs(found[2] - before[2]) > 0.2 * before[2]
+
+
 def test_draws_are_of_equal_size_and_leave_out_what_they_say():
     ids = np.arange(40 * 12).reshape(40, 12).astype(np.int32) % 50
     part = Sequences(ids, np.full(40, 10, np.int32))

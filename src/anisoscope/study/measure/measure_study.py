@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -15,7 +16,7 @@ from torch import Tensor
 from anisoscope.errors import broken
 from anisoscope.geometry.cloud import require_finite
 from anisoscope.geometry.cloud_parts import Material
-from anisoscope.geometry.measure_registry import MOST_NEIGHBOURS, methods
+from anisoscope.geometry.measure_registry import MOST_NEIGHBOURS, MeasureMethod, methods
 from anisoscope.geometry.neighbours import Neighbours
 from anisoscope.geometry.results import Estimate, ScalePoint
 from anisoscope.geometry.selections import neighbours_of_selections
@@ -27,6 +28,8 @@ from anisoscope.study.measure.measure_settings import SAMPLE_ROWS
 
 SMALLEST = 1e-70  # products of four numbers must not vanish, nor those of large ones overflow
 _SQUARES = 6
+Which = Literal["all", "usual", "spectrum"]
+"""Measures in all variants; those of a training in their usual ones; of these what needs no rows beside one another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +76,13 @@ def measure_cloud(
     *,
     seed: int = 0,
     sample_rows: int = SAMPLE_ROWS,
-    usual: bool = False,
+    which: Which = "all",
     progress: Callable[[str, int], None] = lambda stage, rows: None,
 ) -> Measured:
     """Measure a cloud that arrives in chunks of rows; memory does not grow with their number.
 
-    With ``usual`` only the measures of a training, in their usual variant.
+    With ``which`` *usual* only the measures of a training, in their usual variant, and with *spectrum* of these only
+    functions of the covariance and of directions.
 
     >>> import torch
     >>> x = torch.randn(500, 4, generator=torch.Generator().manual_seed(0))
@@ -119,20 +123,20 @@ def measure_cloud(
         seed=seed,
     )
     progress("neighbours", 0)
-    return Measured(done, moments.width, sample_ND.shape[0], seed, _table(material, moments.width, usual=usual))
+    return Measured(done, moments.width, sample_ND.shape[0], seed, _table(material, moments.width, which))
 
 
 def measure_selections(
-    x_ND: Tensor, selections: Mapping[str, Tensor], *, seed: int = 0, usual: bool = False
+    x_ND: Tensor, selections: Mapping[str, Tensor], *, seed: int = 0, which: Which = "all"
 ) -> dict[str, Measured]:
     """What ``measure_cloud`` gives for ``x_ND[rows]`` of every selection, with one search for neighbours.
 
     Selections are numbers of rows, ascending. Moments are not merged from those of common rows: the effective rank of
     a cloud with an empty direction (after a layer norm) is a root of their rounding, and would change in its 8th digit.
     """
-    k = max((method.k for method in methods(training=usual) if method.needs == "neighbours"), default=0)
+    k = max((method.k for method in _methods(which) if method.needs == "neighbours"), default=0)
     if max(map(len, selections.values())) > SAMPLE_ROWS:  # then each has a sample of its own
-        return {name: measure_cloud([x_ND[rows]], seed=seed, usual=usual) for name, rows in selections.items()}
+        return {name: measure_cloud([x_ND[rows]], seed=seed, which=which) for name, rows in selections.items()}
     require_finite(x_ND)
 
     @cache
@@ -150,7 +154,7 @@ def measure_selections(
             k=k,
             seed=seed,
         )
-        found[name] = Measured(len(rows), moments.width, len(rows), seed, _table(material, moments.width, usual=usual))
+        found[name] = Measured(len(rows), moments.width, len(rows), seed, _table(material, moments.width, which))
     return found
 
 
@@ -159,11 +163,16 @@ def _statistics(x_ND: Tensor) -> tuple[Moments, Directions]:
     return Moments.of(double_ND), Directions.of(double_ND)
 
 
-def _table(material: Material, width: int, *, usual: bool = False) -> tuple[MeasureRow, ...]:
+def _methods(which: Which) -> list[MeasureMethod]:
+    found = methods(training=which != "all")
+    return found if which != "spectrum" else [one for one in found if one.of_spectrum or one.needs == "directions"]
+
+
+def _table(material: Material, width: int, which: Which) -> tuple[MeasureRow, ...]:
     return tuple(
         MeasureRow.of(method.name, variant, estimate, width)
-        for method in methods(training=usual)
-        for variant, estimate in method.estimates(material, usual=usual)
+        for method in _methods(which)
+        for variant, estimate in method.estimates(material, usual=which != "all")
     )
 
 

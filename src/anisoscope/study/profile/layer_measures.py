@@ -8,6 +8,7 @@ vectors for each selection of tokens, so that dimensions may be compared.
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,13 +19,13 @@ from scipy import stats
 from torch import Tensor, nn
 
 from anisoscope.capture.calls import Batch
-from anisoscope.capture.sites import SiteKey, Sites
+from anisoscope.capture.sites import SiteKey, Sites, unwrapped
 from anisoscope.capture.taps import Listener, Taps
 from anisoscope.data.tokens import Sequences
 from anisoscope.errors import AnisoscopeError
 from anisoscope.evaluate.row_builders import Row, at_columns, row
 from anisoscope.jobs.side_by_side import Apply
-from anisoscope.study.measure.measure_study import Measured, MeasureRow, measure_selections
+from anisoscope.study.measure.measure_study import Measured, MeasureRow, Which, measure_selections
 from anisoscope.vocabulary import MEASURES
 
 Told = Callable[[float, str], None]
@@ -95,7 +96,7 @@ def vectors_of(
 ) -> dict[SiteKey, Vectors]:
     """The drawn vectors of every layer."""
     device = next(model.parameters()).device
-    wanted = drawn.any
+    wanted, fewer = drawn.any, _fewer_logits(model)
     picked = _Picked()
     with torch.no_grad(), Taps(model, sites, picked, evaluations=True) as taps:
         for start in range(0, len(part.ids), chunk):
@@ -105,13 +106,19 @@ def vectors_of(
             ids = torch.from_numpy(part.ids[rows].astype(np.int64))
             mask = torch.arange(ids.shape[1])[None] < torch.from_numpy(part.lengths[rows].astype(np.int64))[:, None]
             picked.chosen = torch.from_numpy(wanted[rows])
-            model(input_ids=ids.to(device), attention_mask=mask.long().to(device))
+            model(input_ids=ids.to(device), attention_mask=mask.long().to(device), **fewer)
             taps.require_no_error()
             told(min(1.0, (start + chunk) / len(part.ids)), "forward")
     if not picked.sites:
         raise AnisoscopeError("no layer was seen: is the model the one whose sites were found?")
     rows = {subset: torch.from_numpy(np.flatnonzero(chosen[wanted])) for subset, chosen in drawn.chosen.items()}
     return {at: Vectors(torch.cat(picked.sites.pop(at)), rows) for at in sorted(picked.sites)}
+
+
+def _fewer_logits(model: nn.Module) -> dict[str, int]:
+    """For models that can, the logits of one position alone: nobody looks at them here."""
+    known = inspect.signature(unwrapped(model).forward).parameters
+    return {"logits_to_keep": 1} if "logits_to_keep" in known else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,11 +143,11 @@ class Profile:
         vectors: Mapping[SiteKey, Vectors],
         *,
         seed: int,
-        usual: bool = False,
+        which: Which = "all",
         apply: Apply = map,
         told: Told = lambda share, what: None,
     ) -> None:
-        """Measure one batch, by the ``usual`` measures alone or all; ``apply`` is a ``map`` over layers."""
+        """Measure one batch, by all measures or those that ``which`` says; ``apply`` is a ``map`` over layers."""
 
         def measured(at: SiteKey) -> dict[str, Measured]:
             own = vectors[at]
@@ -148,7 +155,7 @@ class Profile:
                 raise AnisoscopeError(
                     f"layer {at.layer} has activations that are not finite: the checkpoint is damaged"
                 )
-            return measure_selections(own.values, own.rows, seed=seed, usual=usual)
+            return measure_selections(own.values, own.rows, seed=seed, which=which)
 
         sites = list(vectors)
         for number, (at, found) in enumerate(zip(sites, apply(measured, sites), strict=True)):

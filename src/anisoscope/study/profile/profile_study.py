@@ -15,6 +15,7 @@ from anisoscope.evaluate.evaluation import Evaluation
 from anisoscope.evaluate.evaluator import Evaluator, EvaluatorSettings
 from anisoscope.evaluate.judge_sites import each_in_turn
 from anisoscope.evaluate.row_builders import Row, with_token_texts
+from anisoscope.intervene.attention import attention_changed
 from anisoscope.intervene.removal import ablate
 from anisoscope.jobs.job_pool import JobListener, JobOutcome, Task
 from anisoscope.jobs.side_by_side import Apply, side_by_side
@@ -23,7 +24,7 @@ from anisoscope.models.located import Located, locate
 from anisoscope.observe.collector import RESERVOIR_ROWS
 from anisoscope.observe.finalize import finalize
 from anisoscope.observe.offline import observe_model
-from anisoscope.observe.site_selection import choose
+from anisoscope.observe.site_selection import SiteChoice, choose
 from anisoscope.record.run_provenance import provenance
 from anisoscope.store.run import Run, create_run, open_run
 from anisoscope.study.estimates import Size, rate_of, size_of
@@ -76,7 +77,7 @@ def profile(
         config=settings.model_dump(mode="json"),
         kind="profile",
         steps=TRAINED,
-        model=about(card),
+        model=_about(card, settings),
         corpus=reading.data.about,
         vocabulary=added(),
         **provenance(reservoir_rows=RESERVOIR_ROWS, fold_seed=reading.seed),
@@ -109,7 +110,7 @@ def resume(path: str | Path, listener: JobListener, *, page: bool = False) -> Ru
         each = _sequences(card, settings)
         reading = read_text(card, settings, sequences=each * settings.batches)
         require_same_text(run.manifest, "text", reading.data.fingerprint, settings.text)
-        then, now = recorded(run.manifest, "model"), about(card)
+        then, now = recorded(run.manifest, "model"), _about(card, settings)
         if not isinstance(then, dict) or any(
             then.get(name) != now[name] for name in now.keys() - {"path"}
         ):  # there it is told without the home
@@ -159,6 +160,14 @@ def about(card: Card) -> dict[str, Any]:
     }
 
 
+def _about(card: Card, settings: ProfileSettings) -> dict[str, Any]:
+    """The same, under a name that tells another attention."""
+    known = about(card)
+    if settings.attention == "usual":
+        return known
+    return known | {"name": f"{known['name']}, attention {settings.attention}", "attention": settings.attention}
+
+
 def _sequences(card: Card, settings: ProfileSettings) -> int:
     """Sequences of one batch of vectors."""
     return sequences_needed(settings.vectors, settings.length, frame_of(tokeniser_of(card, settings)).size)
@@ -185,7 +194,8 @@ class _Profiling:
         self._judge = Evaluator(
             EvaluatorSettings(settings.request(), None, keep=True, measured=("gradients",)), in_turn
         )
-        self._about = {"model": card.located.name, "role": reading.role, "seed": settings.seed}
+        name = _about(card, settings)["name"]
+        self._about = {"model": name, "role": reading.role, "seed": settings.seed}
 
     def all(self) -> None:
         """First the untrained twin, which is the null, then the model."""
@@ -208,7 +218,9 @@ class _Profiling:
         model = loaded(self._card, settings)
         self._examined(model, "model", TRAINED, batches=settings.batches)
         if removals:
-            self._ablated(model)
+            choice = choose(model, None, settings.views, settings.maps)
+            with attention_changed(model, choice.sites, settings.attention):
+                self._ablated(model)
 
     def _stages(self, who: str) -> list[str]:
         """Those of the twin or the model that are not done yet."""
@@ -235,6 +247,10 @@ class _Profiling:
 
     def _examined(self, model: torch.nn.Module, who: str, step: int, *, batches: int) -> None:
         choice = choose(model, None, self._settings.views, self._settings.maps)
+        with attention_changed(model, choice.sites, self._settings.attention):
+            self._passed(model, choice, who, step, batches=batches)
+
+    def _passed(self, model: torch.nn.Module, choice: SiteChoice, who: str, step: int, *, batches: int) -> None:
         if "layers" in self._stages(who):
             with _Stage(self._overseer, f"{who}: layers") as stage:
                 rows = self._layers(model, choice, stage, batches)
@@ -263,7 +279,7 @@ class _Profiling:
                 self._write_arrays(who, found)
                 self._write(f"{who}-gradients", [row for row in rows if _belongs(row)], step)
 
-    def _layers(self, model: torch.nn.Module, choice: Any, stage: _Stage, batches: int) -> list[Row]:
+    def _layers(self, model: torch.nn.Module, choice: SiteChoice, stage: _Stage, batches: int) -> list[Row]:
         found, data = Profile(), self._reading.data
         for batch in range(batches):
             part = data.train.rows(slice(batch * self._each, (batch + 1) * self._each))
@@ -276,8 +292,7 @@ class _Profiling:
             vectors = vectors_of(
                 model, choice.sites, part, drawn, chunk=self._settings.chunk, told=lambda s, w: told(0.2 * s, w)
             )
-            usual = self._settings.measures == "usual"
-            options = {"seed": self._settings.seed, "usual": usual, "apply": self._apply}
+            options = {"seed": self._settings.seed, "which": self._settings.measures, "apply": self._apply}
             found.add(vectors, **options, told=lambda s, w: told(0.2 + 0.8 * s, w))
         return found.rows() + shape_rows(found)
 

@@ -16,6 +16,8 @@ from anisoscope.vocabulary import WINDOWS
 
 Scale = Literal["tiny", "small", "full"]
 _PACKAGE = "anisoscope.study.recipes"
+SAME = "run:"
+"""Before the name of the study whose model another one takes."""
 
 
 class ModelSize(Settings):
@@ -32,11 +34,18 @@ class RecipeRun(Settings):
 
     name: str
     study: Literal["pair", "profile", "checkpoints", "verify"]
-    model: str | None = Field(default=None, description="As the command takes it, or package:NAME/GLOB.")
+    model: str | None = Field(
+        default=None, description="As the command takes it, package:NAME/GLOB, or run:NAME for that of another study."
+    )
     held_out: tuple[str, ...] = ()
     revisions: str | None = None
     size: ModelSize | None = Field(default=None, description="For --dry-run, where the model is not on this disk.")
     settings: dict[str, Any] = Field(default_factory=dict)
+
+    @property
+    def attention(self) -> str:
+        """What the model's tokens see: ``usual``, or as the settings change it."""
+        return str(self.settings.get("attention", "usual"))
 
     @model_validator(mode="after")
     def _fits(self) -> RecipeRun:
@@ -57,6 +66,10 @@ class ScalePlan(Settings):
         names = [run.name for run in self.runs]
         if len(set(names)) < len(names):
             raise ValueError(f"names of studies must differ, got {', '.join(names)}")
+        own = {run.name for run in self.runs if run.model is not None and not run.model.startswith(SAME)}
+        for run in self.runs:
+            if run.model is not None and run.model.startswith(SAME) and run.model.removeprefix(SAME) not in own:
+                raise ValueError(f"the model of {run.name} must be that of another study, got {run.model}")
         return self
 
 
@@ -70,6 +83,7 @@ class Claim(Settings):
     rule: Literal["above", "below", "shape", "turns", "more than"]
     where: dict[str, Any]
     other: dict[str, Any] = Field(default_factory=dict)
+    attention: str = Field(default="usual", description="Beside runs whose settings have this attention.")
     window: str | None = None
     expect: str | None = None
     own: bool = False  # no claim of the source, but what stands beside it here

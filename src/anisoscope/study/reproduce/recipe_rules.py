@@ -38,6 +38,16 @@ def compare(claim: Claim, rows: Sequence[Row], *, steps: int, profile: bool = Fa
     return found or Compared(NEITHER, "–", "the run has no such rows")
 
 
+def beside_usual(claim: Claim, found: Compared, rows: Sequence[Row], *, steps: int, profile: bool) -> Compared:
+    """A claim on a model whose attention was changed, which asks for the end of a shape that the model has as it is."""
+    if claim.rule != "shape" or claim.expect == "bell":
+        return found
+    usual = compare(claim.model_copy(update={"expect": "bell"}), rows, steps=steps, profile=profile)
+    if usual is None or usual.outcome == AGREES:
+        return found
+    return Compared(NEITHER, found.measured, f"as it is the model has no bell that could go: {usual.measured}")
+
+
 def _found(claim: Claim, rows: Sequence[Row], steps: int, where: dict[str, Any] | None = None) -> list[Row]:
     given = claim.where if where is None else where
     wanted = {key: value for key, value in given.items() if key != "rank"}

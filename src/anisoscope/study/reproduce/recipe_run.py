@@ -23,8 +23,8 @@ from anisoscope.store.run import Run, open_run
 from anisoscope.study.device import require_device
 from anisoscope.study.model_settings import Examination, HistoryPlan, ProfileSettings
 from anisoscope.study.pair.pair_settings import PairSettings, settings_of
-from anisoscope.study.reproduce.recipe import Recipe, RecipeRun, plan_of
-from anisoscope.study.reproduce.recipe_rules import compare
+from anisoscope.study.reproduce.recipe import SAME, Recipe, RecipeRun, plan_of
+from anisoscope.study.reproduce.recipe_rules import beside_usual, compare
 from anisoscope.study.same_bits import threads_of_jobs
 from anisoscope.study.setting_fields import made_of
 from anisoscope.study.verify.verify_settings import Verification
@@ -51,20 +51,24 @@ def resolved(
         names = " ".join(run.name for run in runs)
         raise broken(f"--model must name one of {names}", ", ".join(sorted(unknown)), "write --model NAME=PATH")
     found = []
+    given_to = {run.name: models.get(run.name, run.model) for run in runs}
     for run in runs:
         settings = dict(run.settings)
         if text is not None:
             settings["corpus" if run.study == "pair" else "text"] = text
         if device is not None:
             settings["device"] = device
-        model = models.get(run.name, run.model)
+        own = run.name
+        if own not in models and run.model is not None and run.model.startswith(SAME):
+            own = run.model.removeprefix(SAME)
+        model = given_to[own]
         one = RecipeRun(
             name=run.name,
             study=run.study,
             model=None if model is None else _located(model),
             held_out=tuple(map(_located, run.held_out)),
             revisions=run.revisions,
-            size=run.size if models.get(run.name) is None else None,
+            size=next(one.size for one in runs if one.name == own) if own not in models else None,
             settings=settings,
         )
         for wanted in (one.model, *one.held_out) if reach else ():
@@ -241,7 +245,7 @@ def beside(recipe: Recipe, done: Sequence[tuple[RecipeRun, Run]]) -> dict[str, A
     """Plain values: the claims with what was measured, and what is not known of the original."""
     from anisoscope.record.run_provenance import versions
 
-    models: list[tuple[str, list[dict[str, Any]], int, bool]] = []
+    models: list[tuple[str, list[dict[str, Any]], int, RecipeRun]] = []
     for run, made in done:
         groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
         for row in made.whole_table().to_pylist():
@@ -251,12 +255,18 @@ def beside(recipe: Recipe, done: Sequence[tuple[RecipeRun, Run]]) -> dict[str, A
         for (role, model), rows in groups.items():
             label = f"{run.name}: {role or model}" if len(groups) > 1 else run.name
             label = f"{run.name}: {model}" if run.study == "verify" else label
-            models.append((label, rows, steps, run.study == "profile"))
+            models.append((label, rows, steps, run))
     claims = []
     for claim in recipe.claims:
         lines = []
-        for label, rows, steps, is_profile in models:
-            found = compare(claim, rows, steps=steps, profile=is_profile)
+        for label, rows, steps, run in models:
+            if run.attention != claim.attention:
+                continue
+            profiled = run.study == "profile"
+            found = compare(claim, rows, steps=steps, profile=profiled)
+            if found is not None and run.attention != "usual":
+                usual = [one for _, one, _, other in models if other.model == run.model and other.attention == "usual"]
+                found = beside_usual(claim, found, usual[0] if usual else [], steps=steps, profile=profiled)
             if found is not None:
                 lines.append({"model": label} | asdict(found))
         about = {"name": claim.name, "says": claim.says, "source": claim.source, "published": claim.published}

@@ -107,7 +107,7 @@ def _as_begun(run: Run, settings: Verification) -> tuple[list[Card], list[Tokeni
         was, now = before[k] if k < len(before) else None, about(card)
         if not isinstance(was, dict) or any(was.get(name) != now[name] for name in now.keys() - {"path"}):
             raise AnisoscopeError(
-                f"the model {asked[k]} is not what it was when {run.name} began; restore it, or begin a new run"
+                f"the model {asked[k]} has changed since {run.name} began; restore it, or begin a new run"
             )
         recorded(run.manifest, "hashes", _model(k))
         require_same_model(run.manifest, _model(k), card.located.path, allow_pickle=settings.allow_pickle)
