@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 # Of every package but torch only files are installed whose hash is in locked/.
 HASHED := $(BIN)/python -m pip --disable-pip-version-check install --quiet --require-hashes --no-deps
-# What would be installed under another Python, on Linux with x86_64; pip judges markers by the Python that it runs in.
+# What pip would install under another Python, on Linux with x86_64; it judges markers by the Python that it runs in.
 SUPPORTED := 3.11 3.12 3.13 3.14
 TRY := $(BIN)/python -m pip --disable-pip-version-check install --quiet --dry-run --ignore-installed --require-hashes \
 	--no-deps --only-binary=:all: $(foreach tag,2_28 2_17 2014,--platform manylinux$(if $(filter 2014,$(tag)),,_)$(tag)_x86_64) \
@@ -74,7 +74,7 @@ lock:
 	$(LOCK) --no-deps locked/models.in -o locked/models.txt
 	rm -rf .venv-lock
 
-# Whether a file by one of the hashes in locked/ is to be had for every Python that is supported (downloads; minutes).
+# Whether a file by one of the hashes in locked/ is to be had for each of these Pythons (downloads; minutes).
 check-lock: $(BIN)/python
 	@for version in $(SUPPORTED); do for name in run test models; do \
 	  $(TRY) --python-version $$version -r locked/$$name.txt || exit 1; echo "Python $$version: locked/$$name.txt"; \

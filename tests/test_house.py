@@ -36,6 +36,14 @@ def test_no_file_is_unpickled():
     assert not offences
 
 
+def test_processes_of_our_own_are_started_in_one_place():
+    """There they are told to run no file of the working directory."""
+    found = [path for path in (ROOT / "src").rglob("*.py") if "sys.executable" in path.read_text(encoding="utf-8")]
+    assert {path.name for path in found} == {"own_process.py", "parquet_page.py"}
+    page = (ROOT / "src/anisoscope/store/parquet_page.py").read_text(encoding="utf-8")
+    assert page.count("sys.executable") == page.count("bool(sys.executable)")  # whether there is an interpreter
+
+
 def test_ci_runs_make_test_and_nothing_else():
     lines = (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
     commands = [line for line in lines if line and not line.startswith(("#", "set ", "cd "))]

@@ -7,10 +7,11 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 
 import pytest
 
-from anisoscope import open_run
+from anisoscope import cli, open_run
 from anisoscope.cli import error_handler as guarding
 from anisoscope.cli.error_handler import guarded
 from anisoscope.errors import AnisoscopeError, broken
@@ -87,6 +88,19 @@ def test_those_who_look_for_the_fault_get_the_traceback(monkeypatch):
     monkeypatch.setenv(guarding.SHOW, "1")
     with pytest.raises(ZeroDivisionError):
         guarded(raising(ZeroDivisionError("x")))
+
+
+@pytest.mark.parametrize("command", ["report", "rows"])
+def test_a_pipe_takes_what_is_made_and_stays_a_pipe(run, tmp_path, command):
+    pipe, read = tmp_path / "pipe", []
+    os.mkfifo(pipe)
+    reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()), daemon=True)
+    reader.start()
+    cli.main([command, str(run), "--out", str(pipe)])
+    reader.join(20)
+    assert read
+    assert len(read[0]) > 10
+    assert pipe.is_fifo()
 
 
 @pytest.mark.parametrize("shell", [">/dev/full", ">&-", "| head -c 1", "2>&-", ">&- 2>&-", "2>/dev/full"])

@@ -260,6 +260,7 @@ def test_when_nothing_is_found_it_says_what_there_is(asked):
         (["{run}", "--layer", "1.5"], 2, "whole numbers"),
         (["{run}", "--format", "xml"], 2, "parquet"),
         (["{run}", "--limit", "-1"], 2, "at least 0"),
+        (["{run}", "--limit", "99999999999999999999"], 2, "--limit must have at most 18 digits"),
         (["{run}", "--out", "{run}/manifest.json/x.csv"], 1, "cannot write"),
         ([], 2, "RUN"),
     ],

@@ -15,6 +15,7 @@ import pytest
 from anisoscope.cli import main
 from anisoscope.cli.page_server import PageServer
 from anisoscope.errors import AnisoscopeError
+from anisoscope.record.report_page import report_of
 from anisoscope.report.headline import headline_lines, sparkline
 from anisoscope.report.live import Follower
 from anisoscope.report.make import make_report
@@ -96,6 +97,23 @@ def _lives(pid):
             return file.read().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+def test_no_file_of_the_working_directory_is_run_in_place_of_a_module(tmp_path, monkeypatch, switched_on):
+    for name in ("random", "json", "numpy", "anisoscope"):
+        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'planted')!r}, 'a').write({name!r})\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [path for path in sys.path if path not in ("", str(tmp_path))])
+    run, sink = begun(tmp_path / "run")
+    run.keep_page()
+    sink.write(rows_at(0))
+    run.close("finished")
+    page = tmp_path / "run" / "report.html"
+    assert page.read_text().startswith("<!doctype html>")
+    page.unlink()
+    assert report_of(run.path) == page  # as a scope with report=True makes it
+    assert page.read_text().startswith("<!doctype html>")
+    assert not (tmp_path / "planted").exists()
 
 
 def test_it_can_be_switched_off_and_needs_no_interpreter(tmp_path, monkeypatch, switched_on):

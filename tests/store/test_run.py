@@ -221,3 +221,15 @@ def test_nothing_is_written_into_another_run_that_took_the_place_of_this_one(tmp
     other.write("a", [{"step": 0, "value": 1.0}])
     assert other.table()["value"].to_pylist() == [1.0]
     other.close("finished")
+
+
+def test_no_file_is_put_in_the_place_of_a_pipe_or_a_device(tmp_path):
+    with create_run(tmp_path / "run") as run:
+        os.mkfifo(tmp_path / "run" / "made.bin")
+        (tmp_path / "run" / "nothing.bin").symlink_to(os.devnull)
+        for name in ("made.bin", "nothing.bin"):
+            with pytest.raises(AnisoscopeError, match=f"{name} in .* is not a regular file"):
+                run.write_file(name, b"content")
+    assert (tmp_path / "run" / "made.bin").is_fifo()
+    assert (tmp_path / "run" / "nothing.bin").is_symlink()
+    assert not list((tmp_path / "run").glob(".tmp*"))

@@ -201,7 +201,7 @@ def _put(content: bytes, out: str | None, folder: str) -> None:
 
     with clearly(out):
         path = Path(out)
-        if path.exists() and not path.is_file() and not path.is_dir():  # a device or a pipe has no place to rename to
+        if path.exists() and not path.is_file() and not path.is_dir():  # a device or a pipe
             path.write_bytes(content)
             return
         where, _, name = (out if "://" in out else str(path.resolve())).rpartition("/")

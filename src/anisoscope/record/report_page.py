@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
+
+from anisoscope.own_process import command_of, environment_of
 
 _PATIENCE = 900.0  # seconds
 
@@ -14,9 +15,16 @@ def report_of(run: str) -> Path | str:
     page = Path(run) / "report.html"
     if "://" in run:
         return f"{run} is not a local folder; make it with: anisoscope report {run}"
-    command = [sys.executable, "-m", "anisoscope.cli", "report", run, "--out", str(page)]
+    command = command_of("anisoscope.cli", "report", run, "--out", str(page))
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE, stdin=subprocess.DEVNULL)
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=_PATIENCE,
+            stdin=subprocess.DEVNULL,
+            env=environment_of(),
+        )
     except (OSError, subprocess.SubprocessError) as error:
         return str(error)
     if done.returncode or not page.exists():

@@ -46,5 +46,8 @@ def make_report(
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Put a file there, whole or not at all."""
+    """Put a file there, whole or not at all; a device or a pipe stays what it is and takes the content."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        path.write_bytes(content)
+        return
     Folder(path.parent).write(path.name, content)

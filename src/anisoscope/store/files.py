@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 import uuid
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -80,6 +81,7 @@ class Folder:
         """Put a file there, whole; nothing is left of one that could not be written."""
         temporary = self.path(f"{TEMPORARY}{uuid.uuid4().hex}-{name}")
         try:
+            self._require_regular(name)
             if self.local:
                 make_folder(self._root)
             else:
@@ -108,10 +110,15 @@ class Folder:
             self._fs.mv(source, target)
 
     def _require_regular(self, name: str) -> None:
-        """Raise for a pipe or a device: reading it might never end."""
-        path = Path(self.path(name))
-        if self.local and path.exists() and not path.is_file() and not path.is_dir():
-            raise AnisoscopeError(f"{name} in {self.url} is not a regular file; remove it")
+        """Raise for a pipe or a device: reading it might never end, and a file would be put in its place."""
+        if not self.local:
+            return
+        try:
+            mode = os.stat(self.path(name)).st_mode
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+            raise AnisoscopeError(f"{name} in {self.url} is not a regular file; remove it, or choose another name")
 
     def _forget(self, path: str) -> None:
         try:

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from typing import Any
 
+from anisoscope.own_process import command_of, environment_of
+
 MAKER = "anisoscope.report.live"
 SWITCH = "ANISOSCOPE_LIVE_PAGE"
 _PATIENCE = 60.0
@@ -51,11 +53,11 @@ def _is_wanted() -> bool:
 
 
 def _command(path: str) -> list[str]:
-    return [sys.executable, "-m", MAKER, path]
+    return command_of(MAKER, path)
 
 
 def _apart(stdin: int) -> dict[str, Any]:
     """Ctrl-C is for the training, which then ends this process itself; it says nothing, and has no GPU."""
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    environment = environment_of(OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="")
     silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     return {"stdin": stdin, **silent, "start_new_session": True, "env": environment}

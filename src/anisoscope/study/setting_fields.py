@@ -69,10 +69,22 @@ Reals = Annotated[tuple[float, ...], BeforeValidator(split_commas)]
 Known = AfterValidator
 
 
+LARGEST = 10**18 - 1
+
+
 class Settings(BaseModel):
-    """Frozen, and a typo is an error."""
+    """Frozen, and a typo is an error; so is a whole number that no file or library has room for."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+    @model_validator(mode="after")
+    def _have_room(self) -> Settings:
+        for name in type(self).model_fields:
+            given = getattr(self, name)
+            for number in given if isinstance(given, tuple) else (given,):
+                if isinstance(number, int) and abs(number) > LARGEST:
+                    raise ValueError(f"--{name.replace('_', '-')} must have at most 18 digits, got {number}")
+        return self
 
 
 class CommandOptions(Settings):

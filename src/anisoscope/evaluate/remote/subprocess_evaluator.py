@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 import subprocess
-import sys
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import Any
@@ -14,6 +12,7 @@ from typing import Any
 from anisoscope.errors import AnisoscopeError, BrokenRuleError
 from anisoscope.evaluate.evaluator import EvaluatorSettings
 from anisoscope.evaluate.remote.serialization import receive, send
+from anisoscope.own_process import command_of, environment_of
 
 _PATIENCE = 5.0  # seconds for a process that was told to go
 
@@ -25,23 +24,8 @@ class SubprocessEvaluator:
         ours, theirs = socket.socketpair()
         with theirs:
             hidden = {"CUDA_VISIBLE_DEVICES": ""} if brief.device is None else {}  # numbers on the host need no GPU
-            environment = (
-                os.environ
-                | hidden
-                | {
-                    "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-                    "OMP_NUM_THREADS": "1",
-                }
-            )
-            # -P: without it a file of the working directory named like a module would be run in its place.
-            command = [
-                sys.executable,
-                "-P",
-                "-m",
-                "anisoscope.evaluate.remote.evaluator_process",
-                str(theirs.fileno()),
-                *plugins,
-            ]
+            environment = environment_of(OMP_NUM_THREADS="1", **hidden)
+            command = command_of("anisoscope.evaluate.remote.evaluator_process", str(theirs.fileno()), *plugins)
             self.process = subprocess.Popen(
                 command, env=environment, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL
             )
