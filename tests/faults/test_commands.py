@@ -1,10 +1,14 @@
 """Every command on what every other one leaves behind: an answer or one line, never a traceback."""
 
+import contextlib
+import io
+
 import pytest
 
 from anisoscope.cli import main
 from faults.conftest import ALL
-from faults.test_errors import planted, said
+from faults.test_errors import COMMANDS as FORMS
+from faults.test_errors import material, planted, said
 
 COMMANDS = {
     "rows": ["rows", "{it}"],
@@ -12,6 +16,7 @@ COMMANDS = {
     "report": ["report", "{it}", "--out", "{out}/page.html"],
     "figures": ["figures", "{it}", "--out", "{out}/figures"],
     "verify-run": ["verify-run", "{it}"],
+    "doctor": ["doctor", "{it}"],
     "measure": ["measure", "{it}"],
     "integrity": ["integrity", "{it}", "{other}"],
     "pair": ["pair", "--resume", "{it}"],
@@ -31,6 +36,20 @@ COMMANDS = {
     "reproduce-into": ["reproduce", "settle", "--text", "{it}", "--out", "{it}", "--dry-run"],
     "watch": ["watch", "{it}", "--once"],
 }
+RUNS = ("pair", "profile", "checkpoints", "ablate", "intervene", "verify", "reproduce")
+SAID = {
+    "measured.json": ["measure", "{on}/a.npy", "--json"],
+    "compared.csv": ["compare", "{run}", "{on}/other", "--format", "csv"],
+    "integrity.json": ["integrity", "{on}/history", "--format", "json"],
+    "verified.json": ["verify-run", "{run}", "--format", "json"],
+}
+
+
+def spoken(arguments):
+    """What a command writes to standard output."""
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.suppress(SystemExit):
+        main(arguments)
+    return out.getvalue()
 
 
 @pytest.fixture(scope="module")
@@ -42,11 +61,17 @@ def made(tmp_path_factory):
         small = ["--draws", "50", "--replicates", "4", "--points", "200"]
         main(["theory", "--quick", *small, "--out", str(where / "theory")])
         main(["figures", str(where / "theory"), "--format", "svg"])
+        material(where / "on")
+        with contextlib.chdir(where / "on"):
+            for name in RUNS:
+                main([*FORMS[name].split()[:-1], str(where / name)])
+        for name, command in SAID.items():
+            (where / name).write_text(spoken([part.format(run=run, on=where / "on") for part in command]))
     for kind in ("csv", "json", "parquet", "txt"):
         main(["rows", str(run), "--out", str(where / f"rows.{kind}")])
     main(["report", str(run)])
     names = ("run", "rows.csv", "rows.json", "rows.parquet", "rows.txt", "run/report.html")
-    names += ("theory", "theory/figures") if ALL else ()
+    names += ("theory", "theory/figures", *RUNS, "reproduce/model", *SAID) if ALL else ()
     inside = ("run/manifest.json", "run/rows-a.parquet", "run/x.safetensors", "run/writer.lock")
     return where, [where / name for name in (*names, *inside)]
 

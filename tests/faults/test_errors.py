@@ -56,6 +56,7 @@ COMMANDS = {
     "figures": "figures run --out drawn --format svg",
     "verify-run": "verify-run run",
     "doctor": "doctor",
+    "doctor-model": "doctor model",
     "measure-npy": "measure a.npy",
     "measure-npz": "measure a.npz",
     "measure-safetensors": "measure a.safetensors",
