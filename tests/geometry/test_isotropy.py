@@ -341,6 +341,14 @@ def test_the_average_cosine_of_few_rows_is_the_mean_over_pairs(n):
     assert float(average_cosine(x.float())) == pytest.approx(truth, abs=1e-6)
 
 
+def test_local_isotropy_of_clusters_with_fewer_rows_than_columns_is_that_of_their_covariances():
+    parts = [gaussian(30, [1.0 / k for k in range(1, 51)], seed=seed) + 100 * seed for seed in range(3)]
+    scores = [float(isoscore(part, corrected=True)) for part in parts]
+    assert float(local_isotropy(torch.cat(parts), clusters=3)) == pytest.approx(np.mean(scores), rel=1e-9)
+    flat = torch.cat([parts[0], torch.ones(20, 50, dtype=torch.float64)])
+    assert local_isotropy(flat, clusters=2).rows_left_out == 20
+
+
 def test_local_isotropy_is_the_corrected_score_of_each_cluster_by_size():
     sizes, far = (9, 11), 1e3
     parts = [gaussian(n, [3.0, 1.0, 0.5], mean=far * i, seed=i) for i, n in enumerate(sizes)]

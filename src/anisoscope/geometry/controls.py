@@ -25,6 +25,7 @@ from anisoscope.stats.moments import Moments
 _CHUNK_ROWS = 4096
 _STEPS, _STEADY = 20, 0.01  # of the fixed point: at most so many, until radii move by no more
 _ROWS_A_DIRECTION = 16  # that a direction takes before its own variance is trusted
+_KEPT_NUMBERS = 4_000_000  # of draws, that are kept for the next cloud of the same shape
 _NEAREST = 1e-6  # of the median radius, of a row at the centre: it must not take all the weight
 
 
@@ -40,8 +41,9 @@ def gaussian_like(x: Cloud, *, seed: int = 0) -> Tensor:
     mean_D, root_RD = _root(x_ND)
     if not root_RD.shape[0]:
         return x_ND.clone()
-    drawn_NR = _normal(x_ND.shape[0], root_RD.shape[0], seed, like=x_ND)
-    lower_RR, drawn_mean_R = _orthonormal(drawn_NR)
+    n, directions = x_ND.shape[0], root_RD.shape[0]
+    mixing = _kept_mixing if n * directions <= _KEPT_NUMBERS else _mixing
+    drawn_NR, lower_RR, drawn_mean_R = mixing(n, directions, seed, x_ND.dtype, x_ND.device)
     onto_RD = torch.linalg.solve_triangular(lower_RR.T, root_RD, upper=True)
     found_ND = torch.empty_like(x_ND)
     for start in range(0, x_ND.shape[0], _CHUNK_ROWS):  # a copy of the whole cloud in float64 would be the largest part
@@ -154,6 +156,17 @@ def _signed(frame_DR: Tensor) -> Tensor:
     if not frame_DR.numel():
         return frame_DR
     return frame_DR * frame_DR.gather(0, frame_DR.abs().argmax(0, keepdim=True)).sign()
+
+
+def _mixing(
+    n: int, directions: int, seed: int, dtype: torch.dtype, device: torch.device
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Normal draws with what makes orthonormal columns without a mean of them."""
+    drawn_NR = _normal(n, directions, seed, like=torch.empty(0, dtype=dtype, device=device))
+    return drawn_NR, *_orthonormal(drawn_NR)
+
+
+_kept_mixing = lru_cache(maxsize=2)(_mixing)  # all layers of a model are compared with the same draws
 
 
 def _normal(n: int, directions: int, seed: int, *, like: Tensor) -> Tensor:

@@ -230,7 +230,7 @@ def local_isotropy(x: Cloud, clusters: int = 16, seed: int = 0) -> LocalEstimate
         if member_ND.shape[0] < SMALLEST_CLUSTER:
             small += int(member_ND.shape[0] > 0)
             continue
-        score = float(isoscore(member_ND, corrected=True))
+        score = _score_of_few(member_ND) if member_ND.shape[0] < width else float(isoscore(member_ND, corrected=True))
         if math.isnan(score):  # a cluster of equal rows has no directions either
             small += 1
             continue
@@ -249,6 +249,19 @@ def local_isotropy(x: Cloud, clusters: int = 16, seed: int = 0) -> LocalEstimate
         clusters_left_out=small,
         rows_left_out=n - used,
     )
+
+
+def _score_of_few(x_ND: Tensor) -> float:
+    """``isoscore(x, corrected=True)`` of fewer rows than columns, from inner products: no D × D matrix is made."""
+    if bool((x_ND == x_ND[0]).all()):
+        return math.nan
+    y_ND = x_ND.double() - x_ND.double().mean(0)
+    gram_NN = y_ND @ y_ND.T / (len(y_ND) - 1)
+    norms_N = gram_NN.diagonal()
+    square_of_trace, trace_of_square = _unbiased(
+        float(len(y_ND)), norms_N.sum().square(), gram_NN.square().sum(), norms_N.square().sum() * (len(y_ND) - 1)
+    )
+    return (float(square_of_trace / trace_of_square) - 1) / (x_ND.shape[1] - 1)
 
 
 def _participation(moments: Moments, corrected: bool) -> Estimate:
@@ -296,7 +309,11 @@ def _traces(moments: Moments, corrected: bool) -> tuple[Tensor, Tensor]:
     if n < 4:
         raise broken("the corrected measure must have at least 4 rows", int(n), "pass more points")
     assert moments.fourth is not None, "asked for with higher=True above"
-    q = moments.fourth / (n - 1)
+    return _unbiased(n, square_of_trace, trace_of_square, moments.fourth / (n - 1))
+
+
+def _unbiased(n: float, square_of_trace: Tensor, trace_of_square: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
+    """Himeno & Yamada's (2014) estimates of ``(tr Σ)²`` and ``tr Σ²``; q is the mean fourth power of centred norms."""
     c = (n - 1) / (n * (n - 2) * (n - 3))
     return (
         c * (2 * trace_of_square + (n * n - 3 * n + 1) * square_of_trace - n * q),
