@@ -27,6 +27,18 @@ STAGES = ("twin-layers", "twin-gradients", "model-layers")
 PAIR += " --resamples 19 --proxies pca --device cpu --checkpoints 0 --evaluations 1 --no-targets --no-frequency"
 
 
+@pytest.mark.parametrize(
+    ("own", "found"), [({}, "1000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "ACTIVE"}, "None")]
+)
+def test_threads_do_not_spin_unless_they_are_told_to(own, found):
+    code = "import os, sys; from anisoscope import cli; cli.main(['--version'])"
+    code += "; print('torch' in sys.modules, os.environ.get('GOMP_SPINCOUNT'))"
+    inherited = {k: v for k, v in os.environ.items() if k not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
+    environment = {**inherited, **own, "PYTHONPATH": str(SOURCE)}
+    said = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert said.stdout.split()[-2:] == ["False", found]
+
+
 def ended(*arguments):
     with pytest.raises(SystemExit) as stopped:
         cli.main(list(map(str, arguments)))

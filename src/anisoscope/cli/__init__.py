@@ -28,6 +28,7 @@ from anisoscope.cli.typed_numbers import as_typed
 from anisoscope.cli.verify import verify
 from anisoscope.cli.verify_run import verify_run
 from anisoscope.cli.watch import watch
+from anisoscope.cpu_cores import wait_without_spinning
 from anisoscope.errors import BrokenRuleError
 from anisoscope.study.setting_fields import told
 
@@ -60,6 +61,7 @@ app.command(doctor)
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line: exit 0 for success, 2 for wrong use, 1 for failure, 130 when interrupted."""
+    wait_without_spinning()
     sys.exit(code) if (code := guarded(lambda: _run(arguments))) else None
 
 

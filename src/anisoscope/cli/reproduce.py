@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -14,6 +13,7 @@ from rich.console import Console
 from anisoscope.cli.early_checks import require_corpus, require_paths
 from anisoscope.cli.model_command import display, shown_size
 from anisoscope.cli.output import print_table
+from anisoscope.cpu_cores import usable_cores
 from anisoscope.errors import broken
 from anisoscope.escape_text import tell
 from anisoscope.study.device import Device, require_device
@@ -36,7 +36,7 @@ class ReproduceCommand(RunOptions):
         default=None, description="For all studies, instead of the recipe's: auto, cpu, cuda, cuda:1 … or mps."
     )
     threads: int = Field(
-        default_factory=lambda: os.cpu_count() or 1, ge=1, description="Threads of torch; by default all cores."
+        default_factory=usable_cores, ge=1, description="Threads of torch; by default all cores it may use."
     )
     dry_run: Annotated[bool, Parameter(negative=())] = Field(
         default=False, description="Show what would be done, with estimates of memory, disk and time, and stop."
